@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Num
 
 from attacks.evaluation.observation import AttackObservation, AttackScores
-from attacks.evaluation.result import AttackResult
+from attacks.evaluation.result import AttackResult, HalvesResult
 from attacks.evaluation.targets import ALL_ITEMS, TOUCHED_ITEMS, Targets
-from attacks.metrics.estimate import auc_gain
+from attacks.metrics.estimate import auc_gain, user_mean
 from attacks.metrics.ranking import Ranking, usable_users
 from attacks.metrics.separation import separation_of
 from attacks.metrics.slices import Slice, SlicedAuc, Slicing
@@ -31,6 +31,7 @@ def measure(
     seed: int = 0,
     sliced: bool = False,
     activity: Num[np.ndarray, "users"] | None = None,
+    selection: UserMask | None = None,
 ) -> list[AttackResult]:
     """Compare the scores of attacks with the truth.
 
@@ -44,6 +45,7 @@ def measure(
         sliced: Also measure by deciles of the items and of the users (`attacks.metrics.slices`).
         activity: Number of training items of each audited user, for the deciles of users; by default their members
             in the game.
+        selection: Users on whom attacks will be compared; the others are those to measure the best on.
 
     Returns:
         One result per scope and attack. The touched scope gives no results if no user has both members and
@@ -61,7 +63,7 @@ def measure(
         measurable = usable_users(scoped.members, scoped.candidates)
         if scoped.scope == TOUCHED_ITEMS and not measurable.any():
             continue
-        game = _Game(scoped, knowledge, slicing, resamples, seed)
+        game = _Game(scoped, knowledge, slicing, selection, resamples, seed)
         for attack in observation.by_attack:
             _check_users(attack, scoped)
             if (measurable & attack.present).any() or not measurable.any():
@@ -110,11 +112,18 @@ class _Game:
     """One game in one scope; its baseline is computed once for all attacks with data for the same users."""
 
     def __init__(
-        self, targets: Targets, knowledge: Knowledge, slicing: Slicing | None, resamples: int, seed: int
+        self,
+        targets: Targets,
+        knowledge: Knowledge,
+        slicing: Slicing | None,
+        selection: UserMask | None,
+        resamples: int,
+        seed: int,
     ) -> None:
         self._targets = targets
         self._popularity = knowledge.popularity
         self._slicing = slicing
+        self._selection = selection
         self._resamples, self._seed = resamples, seed
         self._baselines = dict[bytes, _Baseline]()
 
@@ -135,6 +144,22 @@ class _Game:
         members = baseline.targets.members & baseline.targets.candidates
         return self._slicing.slices(
             members, self._slicing.auc(ranking, auc), baseline.slices, resamples=self._resamples, seed=self._seed
+        )
+
+    def _halves(self, auc: PerUser, popularity: PerUser) -> HalvesResult | None:
+        if self._selection is None:
+            return None
+        gain, chosen = auc - popularity, self._selection
+        if not (np.isfinite(gain[chosen]).any() and np.isfinite(gain[~chosen]).any()):
+            return None
+        measured = np.where(np.isfinite(gain), auc, np.nan)[~chosen]
+        return HalvesResult(
+            selection_users=int(np.isfinite(gain[chosen]).sum()),
+            selection_gain=float(np.nanmean(gain[chosen])),
+            n_users=int(np.isfinite(measured).sum()),
+            auc=user_mean(measured, resamples=self._resamples, seed=self._seed),
+            popularity_auc=float(np.nanmean(popularity[~chosen][np.isfinite(measured)])),
+            gain=user_mean(gain[~chosen], resamples=self._resamples, seed=self._seed),
         )
 
     def result(self, scored: AttackScores) -> AttackResult:
@@ -169,4 +194,5 @@ class _Game:
             resamples=resamples,
             seconds=scored.seconds,
             slices=self._slices(ranking, auc, baseline),
+            halves=self._halves(auc, baseline.auc),
         )

@@ -8,6 +8,29 @@ from attacks.metrics.slices import Slice
 
 
 @dataclass(frozen=True)
+class HalvesResult:
+    """One attack on two groups of users: those on whom attacks are compared, and those on whom the best is measured.
+
+    The highest of many noisy numbers is too high. An attack that is chosen on some users and measured on others is not.
+
+    Attributes:
+        selection_users: Number of users to choose on.
+        selection_gain: Mean AUC minus that of the popularity guesser over them.
+        n_users: Number of users to measure on.
+        auc: Mean AUC over the latter.
+        popularity_auc: Mean AUC of the popularity guesser on the same pairs.
+        gain: `auc` minus `popularity_auc`, paired by user.
+    """
+
+    selection_users: int
+    selection_gain: float
+    n_users: int
+    auc: Estimate
+    popularity_auc: float
+    gain: Estimate
+
+
+@dataclass(frozen=True)
 class AttackResult:
     """One attack, one game, one scope. All fields are plain numbers and strings, so `dataclasses.asdict` gives JSON.
 
@@ -37,6 +60,7 @@ class AttackResult:
         resamples: Number of bootstrap resamples behind the intervals.
         seconds: Time spent on scoring (not on measuring); ignored in comparisons.
         slices: AUC by deciles of items and of users; empty if not requested.
+        halves: The same by the two groups of users; None if not requested, or if a group has no measurable user.
     """
 
     attack: str
@@ -63,3 +87,4 @@ class AttackResult:
     resamples: int
     seconds: float = field(compare=False)
     slices: tuple[Slice, ...] = ()
+    halves: HalvesResult | None = None

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
-from attacks.metrics.bootstrap import user_weights
+from attacks.metrics.bootstrap import percentile_interval, user_weights
 from attacks.metrics.estimate import Estimate, from_resamples
 from attacks.metrics.ranking import Ranking
 from attacks.views.types import PerUser, Scores, ViewError
@@ -51,10 +51,15 @@ class TprAtFpr:
 
 @dataclass(frozen=True)
 class RocCurve:
-    """At most 200 points of the pooled ROC curve, evenly spaced in log FPR; from (0, .) to (1, 1)."""
+    """At most 200 points of the pooled ROC curve, evenly spaced in log FPR; from (0, .) to (1, 1).
+
+    `lo` and `hi` are the ends of the pointwise 95 % band of `tpr` over users.
+    """
 
     fpr: tuple[float, ...]
     tpr: tuple[float, ...]
+    lo: tuple[float, ...] = ()
+    hi: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -162,7 +167,7 @@ def separation_of(ranking: Ranking, auc: PerUser, *, resamples: int = 200, seed:
         auc_pooled=from_resamples(_auc_of_counts(positives, negatives), _auc_of_counts(boot_positives, boot_negatives)),
         tpr_at_fpr=tuple(rates),
         advantage=from_resamples((tpr - fpr).max(), (boot_tpr - boot_fpr).max(axis=1)),
-        roc=_thinned(tpr[0], fpr[0], n_nonmembers),
+        roc=_with_band(_thinned(tpr[0], fpr[0], n_nonmembers), boot_tpr, boot_fpr),
     )
 
 
@@ -232,3 +237,17 @@ def _thinned(
     targets = np.concatenate([[0.0], np.geomspace(min(1 / n_nonmembers, 0.5), 1, ROC_POINTS - 1)])
     points = np.unique(np.searchsorted(fpr, targets * (1 + 1e-12), side="right") - 1)
     return RocCurve(tuple(fpr[points].tolist()), tuple(tpr[points].tolist()))
+
+
+def _with_band(
+    roc: RocCurve,
+    boot_tpr: Float64[np.ndarray, "resamples thresholds"],
+    boot_fpr: Float64[np.ndarray, "resamples thresholds"],
+) -> RocCurve:
+    """The curve with its band; ends are widened to hold the curve, which is exact where they depend on bins."""
+    targets = np.array(roc.fpr) * (1 + 1e-12)
+    # [resamples, points]: the best rate of every resample among thresholds within each target.
+    rates = np.stack([tpr[fpr.searchsorted(targets, "right") - 1] for tpr, fpr in zip(boot_tpr, boot_fpr, strict=True)])
+    low, high = percentile_interval(rates)
+    low, high = np.minimum(low, roc.tpr).round(5), np.maximum(high, roc.tpr).round(5)
+    return RocCurve(roc.fpr, roc.tpr, tuple(low.tolist()), tuple(high.tolist()))

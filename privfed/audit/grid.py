@@ -26,7 +26,7 @@ import privfed
 from attacks import Knowledge as AttackerKnowledge
 from attacks import ServerView, Targets
 from attacks.membership import RankOneSign
-from attacks.metrics import user_auc
+from attacks.metrics import user_auc, user_mean
 from privfed.audit.attack_runs.attack_run import attack_taps
 from privfed.audit.attack_runs.attributes import attack_attributes
 from privfed.audit.attack_runs.supports import attack_supports
@@ -42,6 +42,7 @@ from privfed.audit.report.records import (
     AuditReport,
     EmpiricalRow,
     GuaranteeRow,
+    Interval,
     LedgerLine,
     NotRun,
     ProtocolUsed,
@@ -57,7 +58,7 @@ from privfed.audit.report.records import (
 from privfed.compute.devices import HOST, usable
 from privfed.contracts import Fidelity
 from privfed.data import Interactions, Split, SplitSpec, split
-from privfed.evaluation import HONEST, Protocol
+from privfed.evaluation import HONEST, Evaluator, Protocol, RoundEvaluation
 from privfed.experiment import Experiment, RunResult
 from privfed.methods import method as registered
 from privfed.privacy import PrivacyPlan
@@ -65,6 +66,7 @@ from privfed.setup import MethodTable, our_variant
 from privfed.setup.config import AuditTapConfig, ExperimentConfig, TapConfig
 
 _POLL_SECONDS = 0.2
+_USERS_AT_ONCE = 2048
 
 
 class Variant(BaseModel):
@@ -405,6 +407,7 @@ def as_run(experiment: Experiment, result: RunResult, name: str, more: ExtraAudi
     attack_s = time.perf_counter() - started
     trained = experiment.registered.training.step is not None
     costs, selected = result.costs, result.selected
+    gain = None if config.method_name == POPULARITY else gain_over_popularity(experiment, selected)
     client_rounds = max(costs.client_rounds, 1)
     privacy_s = costs.seconds["privacy"]
     return Run(
@@ -421,7 +424,13 @@ def as_run(experiment: Experiment, result: RunResult, name: str, more: ExtraAudi
         aborted_rounds=costs.aborted_rounds,
         decisions=result.decisions,
         utility=[
-            UtilityRow(part=part, round=selected.round + 1, state=state if trained else "received", **m.model_dump())
+            UtilityRow(
+                part=part,
+                round=selected.round + 1,
+                state=state if trained else "received",
+                gain=gain if part == "test" and selected.by_user and (m.name, m.k) == selected.by_user[:2] else None,
+                **m.model_dump(),
+            )
             for part, evaluated in selected.results.items()
             for m in evaluated.metrics
         ],
@@ -447,6 +456,23 @@ def as_run(experiment: Experiment, result: RunResult, name: str, more: ExtraAudi
         peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         clipped_fraction=result.clipped_fraction,
     )
+
+
+def gain_over_popularity(experiment: Experiment, evaluated: RoundEvaluation) -> Interval | None:
+    """The main metric on the test part less that of ranking by training popularity, paired by user."""
+    if evaluated.by_user is None:
+        return None
+    name, k, values = evaluated.by_user
+    evaluator = Evaluator(experiment.parts, experiment.config.protocol, "test")
+    popularity = experiment.trained.train.popularity().astype(np.float32)
+    for users in np.array_split(evaluator.users, -(-len(evaluator.users) // _USERS_AT_ONCE)):
+        items = evaluator.candidates(users)
+        scores = np.broadcast_to(popularity, (len(users), len(popularity))) if items is None else popularity[items]
+        evaluator.add(users, scores)
+    popular = evaluator.by_user(name, k)
+    if len(popular) != len(values):
+        return None
+    return Interval.model_validate(asdict(user_mean(values - popular, resamples=1000)))
 
 
 def _with_canaries(experiment: Experiment, k: int) -> tuple[list[EmpiricalRow], list[NotRun]]:

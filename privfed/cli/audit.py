@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from privfed.cli import options
+from privfed.cli import options, policy
 from privfed.cli.failures import CONTRADICTED, CommandError, InterruptedRunError
 from privfed.cli.screen import Screen
 
@@ -74,6 +74,8 @@ def audit(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
     device: options.Device = None,
+    fail_if: policy.FailIf = None,
+    policy_file: policy.PolicyFile = None,
 ) -> None:
     """Train every method behind every plan, attack what the server saw, and write one report.
 
@@ -81,9 +83,11 @@ def audit(
     epsilon 8 and 1. Popularity is always there.
 
     Writes report.json, runs.csv, index.html and charts/ to --out. The exit code is 1 when the numbers
-    contradict a claim. An audit that was stopped continues when the same command is given again.
+    contradict a claim, or a threshold is broken. An audit that was stopped continues when the same command is
+    given again.
     """
     from privfed.audit.grid import AuditProgress, run_audit
+    from privfed.audit.report.thresholds import Policy
     from privfed.cli import directory, within_epsilon
     from privfed.cli import settings as read
     from privfed.cli.show import card_line
@@ -96,6 +100,7 @@ def audit(
     file, named = (experiment, None) if experiment is not None and experiment.suffix == ".toml" else (None, experiment)
     if named is not None and data is not None:
         raise CommandError(f"data are named twice, {named} and --data {data}: leave one out")
+    Policy.read(fail_if or (), policy_file)  # a rule that cannot be read is refused before anything is trained
     flags: read.Layer = {
         "data": data if named is None else str(named),
         "rounds": rounds,
@@ -161,8 +166,9 @@ def audit(
             raise InterruptedRunError(
                 "stopped; finished runs are kept, so give the same command again to go on"
             ) from None
-    _tell(screen, out, report, config.protocol.sentence(), synthetic=interactions.card.synthetic)
-    if report.contradictions:
+    failures = policy.broken(report, fail_if, policy_file)
+    _tell(screen, out, report, config.protocol.sentence(), failures, synthetic=interactions.card.synthetic)
+    if report.contradictions or failures:
         raise typer.Exit(CONTRADICTED)
 
 
@@ -187,7 +193,9 @@ def _refuse_another_audit(out: Path, record: "DirectoryRecord") -> None:
         raise CommandError(f"{out} holds an audit with {other}: choose another --out")
 
 
-def _tell(screen: Screen, out: Path, report: "AuditReport", protocol: str, *, synthetic: bool) -> None:
+def _tell(
+    screen: Screen, out: Path, report: "AuditReport", protocol: str, failures: list[str], *, synthetic: bool
+) -> None:
     """What was measured, what contradicts a claim, and where the page is."""
     from privfed.cli.show import audit_table, statement_lines
     from privfed.evaluation import UNCOUNTED
@@ -200,7 +208,9 @@ def _tell(screen: Screen, out: Path, report: "AuditReport", protocol: str, *, sy
     )
     for contradiction in report.contradictions:
         screen.result(f"Contradicted: {contradiction.text}")
-    screen.result(f"The page: {page}")
+    for failure in failures:
+        screen.result(f"Failed: {failure}")
+    screen.result(*policy.closing(report, out, page))
     screen.document(
         {
             "directory": str(out),
@@ -208,6 +218,9 @@ def _tell(screen: Screen, out: Path, report: "AuditReport", protocol: str, *, sy
             "report": str(out / "report.json"),
             "synthetic": synthetic,
             "protocol": protocol,
+            "verdict": report.verdict,
+            "advice": report.advice,
+            "failures": failures,
             "statements": [statement.model_dump(mode="json") for statement in report.statements],
             "contradictions": [c.model_dump(mode="json") for c in report.contradictions],
             "cells": [cell.model_dump(mode="json") for cell in report.aggregates],

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from privfed.cli import options
+from privfed.cli import options, policy
 from privfed.cli.failures import CONTRADICTED, CommandError
 from privfed.cli.screen import Screen
 
@@ -19,17 +19,22 @@ def report(
     *,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
+    fail_if: policy.FailIf = None,
+    policy_file: policy.PolicyFile = None,
 ) -> None:
     """Write index.html, runs.csv, charts/ and tables/ of a finished audit again, from its report.json alone.
 
     All of them are written, or none. What follows from the runs (means, contradictions, sentences) is worked out anew;
-    report.json stays as it is. The exit code is 1 when the numbers contradict a claim.
+    report.json stays as it is. The exit code is 1 when the numbers contradict a claim, or a threshold is
+    broken.
     """
     from privfed.audit.publish import publish
     from privfed.audit.report.conclusions import conclude
     from privfed.audit.report.records import read_report
+    from privfed.audit.report.thresholds import Policy
 
     screen = Screen(as_json, quiet)
+    Policy.read(fail_if or (), policy_file)
     stored = read_report(report_of(directory))
     with screen.working("Drawing"):
         concluded = conclude(stored)
@@ -43,18 +48,24 @@ def report(
         f"Charts: {directory / 'charts'} (SVG and PDF). Tables: {directory / 'tables'} (CSV and LaTeX). "
         f"Runs: {directory / 'runs.csv'}."
     )
-    screen.result(f"The page: {page}")
+    failures = policy.broken(concluded, fail_if, policy_file)
+    for failure in failures:
+        screen.result(f"Failed: {failure}")
+    screen.result(*policy.closing(concluded, directory, page))
     screen.document(
         {
             "directory": str(directory),
             "page": str(page),
             "runs": str(directory / "runs.csv"),
             "files": files,
+            "verdict": concluded.verdict,
+            "advice": concluded.advice,
+            "failures": failures,
             "synthetic": bool(concluded.dataset.get("synthetic")),
             "contradictions": [c.model_dump(mode="json") for c in concluded.contradictions],
         }
     )
-    if concluded.contradictions:
+    if concluded.contradictions or failures:
         raise typer.Exit(CONTRADICTED)
 
 

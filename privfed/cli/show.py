@@ -9,7 +9,7 @@ from rich.table import Table
 
 from privfed.audit.report import formatting
 from privfed.audit.report.aggregates import grouped
-from privfed.audit.report.headline import main_attack, main_utility, popularity_utility
+from privfed.audit.report.headline import main_utility, popularity_utility
 from privfed.audit.report.records import POPULARITY, AttackRow, AuditReport, SupportLeak
 from privfed.audit.report.support_sentences import BEST_GUESS, BITS, COUNT, EPSILON, POSTERIOR, columns
 from privfed.cli.tables import plain_table
@@ -180,7 +180,7 @@ def audit_table(report: AuditReport, *, synthetic: bool) -> Group:
     for cell in report.aggregates:
         if cell.method == POPULARITY:
             continue
-        utility, attack = main_utility(cell), main_attack(cell)
+        utility, attack = main_utility(cell), cell.headline
         popular = popularity_utility(report, utility) if utility else None
         table.add_row(
             cell.method,
@@ -190,7 +190,7 @@ def audit_table(report: AuditReport, *, synthetic: bool) -> Group:
             else "not measured",
             formatting.share(popular.seeds.mean) if popular else "not measured",
             f"{cell.guarantee.epsilon:.4g}",
-            f"{formatting.share(attack.auc.mean)} ({attack.attack})" if attack else "none was run",
+            f"{formatting.share(attack.auc.value)} ({attack.attack})" if attack else "none was run",
             formatting.volume(cell.cost.up_bytes_per_client_round),
         )
     return Group(table, *_leaks(report, synthetic=synthetic))

@@ -1,9 +1,11 @@
 """Measured quality, with its interval and the protocol it was measured under."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+from jaxtyping import Float64
 from pydantic import BaseModel, ConfigDict, Field
 
 from privfed.evaluation.protocol import Protocol
@@ -92,7 +94,18 @@ Part = Literal["valid", "test"]
 
 @dataclass(frozen=True, slots=True)
 class RoundEvaluation:
-    """Utility after one round."""
+    """Utility after one round.
+
+    Attributes:
+        round: Counted from 0.
+        results: By part of the data.
+        by_user: Name, cut-off and values of the main ranking metric for every test user, ascending, to compare with
+            another method user by user; None where ratings are predicted or the round was read from a file, which
+            holds no value of a single user.
+    """
 
     round: int
     results: dict[Part, EvaluationResult]
+    by_user: "tuple[MetricName, int, Float64[np.ndarray, 'users']] | None" = field(
+        default=None, compare=False, repr=False
+    )

@@ -60,9 +60,12 @@ class PrivateEvaluation:
             for measured in e.processes.every(evaluator.measured):
                 evaluator.include(measured)
         results = {part: evaluator.result() for part, evaluator in self.evaluators.items()}
+        test, k = self.evaluators.get("test"), min(e.config.protocol.k, default=0)
+        ranked = test is not None and e.config.protocol.task == "ranking"
+        by_user = ("ndcg", k, test.by_user("ndcg", k)) if test is not None and ranked else None
         for evaluator in self.evaluators.values():
             evaluator.reset()
-        return RoundEvaluation(t, results)
+        return RoundEvaluation(t, results, by_user)
 
     def _with_held_out(self) -> Tensor:
         """Users of this process with a held-out item in any evaluated part, ascending."""

@@ -140,3 +140,18 @@ def test_bad_scores_are_refused():
         separation(np.zeros((1, 3)), members, np.ones_like(members))
     with pytest.raises(ValueError, match="at least 1"):
         user_weights(0, 10, 0)
+
+
+def test_the_band_of_a_curve_is_the_bootstrap_of_its_rates() -> None:
+    rng = np.random.default_rng(5)
+    members = rng.random((60, 80)) < 0.2
+    scores = rng.normal(size=members.shape) + 0.8 * members * rng.random((60, 1))
+    found = separation(scores, members, np.ones_like(members))
+    fpr, tpr, low, high = (np.array(axis) for axis in (found.roc.fpr, found.roc.tpr, found.roc.lo, found.roc.hi))
+    assert (low <= tpr + 1e-5).all()
+    assert (tpr <= high + 1e-5).all()
+    at = found.tpr_at_fpr[0]
+    assert at.tpr is not None
+    point = int(np.searchsorted(fpr, at.fpr * (1 + 1e-12), "right")) - 1
+    assert (low[point], high[point]) == pytest.approx((at.tpr.lo, at.tpr.hi), abs=0.02)
+    assert (high - low)[point] > 0.01

@@ -16,6 +16,7 @@ from privfed.audit.report.records import (
     CeilingRow,
     EmpiricalRow,
     GuaranteeRow,
+    HalvesRow,
     Interval,
     LedgerLine,
     NotRun,
@@ -128,9 +129,25 @@ def attack_row(attack: str, auc: float, rounds: list[int], *, tap: str = "wire",
         "advantage": about(float((tpr - fpr).max()), 0.01),
         "popularity_auc": popular,
         "gain": about(auc - popular, 0.01),
-        "roc": RocRow(fpr=fpr.tolist(), tpr=tpr.tolist()),
+        "roc": RocRow(
+            fpr=fpr.tolist(),
+            tpr=tpr.tolist(),
+            lo=np.maximum(tpr - 0.02, 0).tolist(),
+            hi=np.minimum(tpr + 0.02, 1).tolist(),
+        ),
     }
-    return AttackRow.model_validate(row | changes)
+    row |= changes
+    # As if both halves of the users gave the same numbers.
+    auc, gain = Interval.model_validate(row["auc"]), Interval.model_validate(row["gain"])
+    halves = HalvesRow(
+        selection_users=50,
+        selection_gain=gain.value,
+        n_users=50,
+        auc=auc,
+        popularity_auc=row["popularity_auc"],
+        gain=gain,
+    )
+    return AttackRow.model_validate({"halves": halves} | row)
 
 
 def attack_rows(setting: str, shift: float) -> list[AttackRow]:

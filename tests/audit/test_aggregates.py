@@ -53,8 +53,8 @@ def test_a_cell_averages_its_runs(report: AuditReport) -> None:
 
 def test_the_worst_of_each_tap_and_game_is_an_attack_and_the_strongest(report: AuditReport) -> None:
     for cell in report.aggregates[1:]:
-        worst = {(row.tap, row.game): row for row in cell.attacks if row.worst}
-        assert len(worst) == len([row for row in cell.attacks if row.worst]) == 4
+        worst = {(row.tap, row.game): row for row in cell.attacks if row.chosen}
+        assert len(worst) == len([row for row in cell.attacks if row.chosen]) == 4
         for (tap, game), row in worst.items():
             rivals = [r for r in cell.attacks if (r.tap, r.game) == (tap, game) and r.attack != "popularity"]
             assert row.auc.mean == max(r.auc.mean for r in rivals)

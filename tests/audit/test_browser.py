@@ -1,8 +1,10 @@
 """The page as a person meets it: a real browser draws it, walks it by keyboard, and tells every error and request."""
 
+import base64
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -231,3 +233,35 @@ def test_it_cannot_reach_out_even_if_it_tried(window: Window, page: Path) -> Non
     answers = [e["params"]["response"] for e in window.browser.events if e["method"] == "Network.responseReceived"]
     assert {answer["url"] for answer in answers} <= {page.as_uri()}
     window.browser.events.clear()
+
+
+@pytest.mark.parametrize(("width", "drawn", "hidden"), [(390, "narrow", "wide"), (1400, "wide", "narrow")])
+def test_the_picture_fits_a_phone_and_a_desk(browser: Browser, page: Path, width: int, drawn: str, hidden: str) -> None:
+    browser.show(page, width)
+    visible = "getComputedStyle(document.querySelector('.pic.%s')).display !== 'none'"
+    assert browser.ask(visible % drawn)
+    assert not browser.ask(visible % hidden)
+    assert browser.ask("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+    outside = browser.ask(
+        "[...document.querySelectorAll('.pic.%s text')].map(t => t.getBoundingClientRect())"
+        ".filter(r => r.left < -1 || r.right > innerWidth + 1).length".replace("%s", drawn)
+    )
+    assert outside == 0
+
+
+def test_verdict_and_advice_are_on_the_first_screen(browser: Browser, page: Path) -> None:
+    browser.show(page, 1400)
+    bottoms = browser.ask(
+        "['h1', '.deck', '.vt tbody tr:nth-child(2)']"
+        ".map(q => document.querySelector(q).getBoundingClientRect().bottom)"
+    )
+    assert bottoms == sorted(bottoms)
+    assert bottoms[-1] < 900
+
+
+def test_it_prints_as_a_pdf(browser: Browser, page: Path) -> None:
+    browser.show(page, 1000)
+    printed = base64.b64decode(browser.call("Page.printToPDF", printBackground=True, preferCSSPageSize=True)["data"])
+    assert printed.startswith(b"%PDF")
+    pages = len(re.findall(rb"/Type\s*/Page\b", printed))
+    assert 4 <= pages <= 30

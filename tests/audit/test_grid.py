@@ -7,7 +7,8 @@ import pytest
 
 from privfed.audit.epsilon import mechanism
 from privfed.audit.grid import AuditConfig, ExtraAudits, as_run, not_run, run_audit, run_id
-from privfed.audit.report.records import Run
+from privfed.audit.report.compare import difference
+from privfed.audit.report.records import Interval, Run
 from privfed.data import load
 from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan
@@ -120,3 +121,27 @@ def test_a_cell_is_kept_only_for_the_same_further_work() -> None:
     cell = AuditConfig.for_method("fedmf").cells()[1]
     assert run_id(cell, "data") == run_id(cell, "data", ExtraAudits())
     assert run_id(cell, "data") != run_id(cell, "data", ExtraAudits(canaries=10))
+
+
+def test_quality_above_popularity_is_paired_by_user() -> None:
+    config = AuditConfig(
+        data="synthetic-small",
+        methods=({"name": "fedmf"},),
+        plans=(PrivacyPlan.parse("none"),),
+        rounds=2,
+        taps=AuditTapConfig(users=30),
+    )
+    data = load("synthetic-small")
+    popular, other = (Experiment.on(cell, data) for cell in config.cells())
+    runs = [as_run(one, one.run(), "cell") for one in (popular, other)]
+    rows = [next(row for row in run.utility if (row.part, row.name) == ("test", "ndcg")) for run in runs]
+    gain = rows[1].gain
+    assert rows[0].gain is None
+    assert gain is not None
+    assert gain.value == pytest.approx(rows[1].value - rows[0].value)
+    apart = difference(*(Interval(value=row.value, lo=row.lo, hi=row.hi) for row in rows))
+    assert gain.lo < gain.value < gain.hi
+    assert gain.hi - gain.lo < 1.1 * (apart.hi - apart.lo)
+    assert [row.gain for row in runs[1].utility if row.part == "valid"] == [None] * len(
+        [row for row in runs[1].utility if row.part == "valid"]
+    )

@@ -22,8 +22,11 @@ from privfed.audit.page.charts import (
     utility_charts,
     write_charts,
 )
+from privfed.audit.page.dots import grid, kinds, strip
 from privfed.audit.page.palette import COOL, WARM, setting_colours
 from privfed.audit.page.render import render, sections
+from privfed.audit.page.rows import inclusion
+from privfed.audit.report.ceilings import inclusion_auc_ceiling
 from privfed.audit.report.records import AuditReport
 
 
@@ -114,7 +117,7 @@ def test_every_section_is_named_and_linked(which: str, request: pytest.FixtureRe
 
 
 def test_tables_have_captions_headers_and_labels(html: str, outline: Outline) -> None:
-    assert len(outline.all("table")) == len(outline.all("caption")) == 4
+    assert len(outline.all("table")) == len(outline.all("caption")) == 5
     assert all(th.get("scope") in {"col", "row"} for th in outline.all("th"))
     assert all(td["data-label"] for td in outline.all("td"))
     assert html.count('tabindex="0" role="region" aria-label=') == 4
@@ -333,7 +336,7 @@ def test_the_new_parts_say_in_words_what_they_show(full: Outline) -> None:
         "within the claim",
         "nothing is claimed",
         "placebo floor 1.8",
-        "below the ceiling",
+        "too weak to be tested",
         "Baseline, seen by nobody",
         "It knows the attribute of half of the people",
         "LaplaceDpEvent(noise_multiplier=1.0)",
@@ -358,9 +361,12 @@ def test_a_refuted_claim_and_a_beaten_ceiling_are_an_alarm(make: SimpleNamespace
 
 def test_a_large_audit_is_folded(large: Outline, large_report: AuditReport) -> None:
     cards = [a for a in large.all("article") if "card" in str(a.get("class"))]
-    assert len(cards) == 20 + 4
+    assert len(cards) == 4
+    settings = [a for a in large.all("details") if a.get("class") == "set"]
+    assert len(settings) == 20
+    assert ["open" in a for a in settings] == [True] + 19 * [False]
     text = " ".join(" ".join(large.text).split())
-    assert "GPFedRec in words" in text
+    assert "GPFedRec · central Gaussian, epsilon 7.94" in text
     assert "Every measurement (55 rows)" in text
     charts = Charts.from_report(large_report)
     assert [chart.slug for chart in charts.attacks] == [
@@ -384,3 +390,78 @@ def test_settings_that_share_no_method_may_share_a_colour(make: SimpleNamespace)
     page = render(report)
     assert "s0 (FedMF)" in page
     assert "s9 (" not in page
+
+
+def test_the_first_screen_is_verdict_table_and_advice(large: Outline, large_report: AuditReport) -> None:
+    text = " ".join(" ".join(large.text).replace("\u00a0", " ").split())
+    order = [
+        "Five of 20 settings are guaranteed and better than popularity",
+        large_report.advice,
+        "Guaranteed, and better than popularity 5 of 20",
+        "Nothing guaranteed 15 of 20",
+        "Is it safe?",
+        "A suspicion of 1 in 100 grows to at most 97 in 100 at ε = 8.",
+        "what one wants",
+        "Who learns what",
+        "What is guaranteed A guarantee holds against every attack",
+    ]
+    places = [text.find(part) for part in order]
+    assert -1 not in places
+    assert places == sorted(places)
+    assert "Compared worlds" not in text
+    assert "Compared data sets" in text
+
+
+def test_under_central_noise_the_server_has_a_line_and_a_panel_of_its_own(large: Outline) -> None:
+    text = " ".join(" ".join(large.text).replace("\u00a0", " ").split())
+    assert "the server, which adds the noise: >99 , outside the guarantee" in text
+    assert text.index("Somebody who sees the sums") < text.index(
+        "The server, which adds the noise outside the guarantee"
+    )
+    assert "It receives every upload before the noise, so it has to be trusted." in text
+
+
+def test_dots_beyond_popularity_are_told_from_those_it_explains(report: AuditReport) -> None:
+    shown = {cell.setting.slug: kinds(cell.headline) for cell in report.aggregates if cell.headline}
+    assert shown == {
+        "none": [("dk", 84), ("dx", 15), ("do", 1)],
+        "published_noise": [("dk", 84), ("dx", 9), ("do", 7)],
+        "local_laplace": [("dk", 50), ("dx", 0), ("do", 50)],
+    }
+    cell = next(cell for cell in report.aggregates if cell.setting.slug == "published_noise")
+    assert cell.headline is not None
+    drawn = [strip(kinds(cell.headline)), grid(cell.headline)]
+    for svg, step in zip(drawn, (4.5, 10.0), strict=True):
+        runs = [round((float(h) - 0.01) / step) + 1 for h in re.findall(r"h([\d.]+)", str(svg))]
+        assert sum(runs) == 100
+
+
+def test_nothing_is_drawn_below_ten_false_alarms_and_bands_stand_around_curves(full_report: AuditReport) -> None:
+    for chart in roc_charts(full_report):
+        rows = [row for same in chart.spec["datasets"].values() for row in same]
+        rates = [row["fpr"] for row in rows if row.get("kind") == "strongest" or "hi" in row]
+        assert min(rates) >= 10 / 150_000
+        band = {row["fpr"]: (row["lo"], row["hi"]) for row in rows if "hi" in row}
+        curve = {row["fpr"]: row["tpr"] for row in rows if row.get("kind") == "strongest"}
+        assert list(band) == list(curve)
+        assert all(low <= curve[at] <= high for at, (low, high) in band.items())
+
+
+def test_few_nonmembers_draw_no_left_edge(make: SimpleNamespace) -> None:
+    few = [make.attack(name, 0.9, [1], n_nonmembers=200) for name in ("row norm", "popularity")]
+    (chart,) = roc_charts(
+        make.report([make.run("popularity", "none", 0), make.run("gpfedrec", "none", 0, attacks=few)])
+    )
+    rows = [row for same in chart.spec["datasets"].values() for row in same if "kind" in row]
+    assert min(row["fpr"] for row in rows if row["kind"] != "ceiling") >= 10 / 200
+
+
+@pytest.mark.parametrize(("epsilon", "words"), [(0.4, "below the ceiling"), (9.0, "too weak to be tested")])
+def test_a_ceiling_at_the_top_is_too_weak_to_be_tested(make: SimpleNamespace, epsilon: float, words: str) -> None:
+    claim = make.guarantee("local_laplace", epsilon=epsilon)
+    highest = inclusion_auc_ceiling(claim)
+    ceiling = {"epsilon": epsilon, "delta": 1e-5, "auc": highest, "beaten": False}
+    about = {"membership": "randomised", "game": "randomised inclusion", "popularity_auc": 0.5}
+    rows = [make.attack("row norm", 0.52, [1], ceiling=ceiling, **about), make.attack("popularity", 0.5, [1], **about)]
+    (line,) = inclusion(make.report([make.run("gpfedrec", "local_laplace", 0, guarantee=claim, attacks=rows)]))
+    assert line["cells"][-1] == (words,)

@@ -55,14 +55,14 @@ def test_every_float_survives(value: float) -> None:
     ("text", "said"),
     [
         ("", "damaged or cut short"),
-        ('{"schema_version": 2, "runs": [', "damaged or cut short"),
+        ('{"schema_version": 3, "runs": [', "damaged or cut short"),
         ("[]", "not an audit report"),
         ("{}", "not an audit report"),
         ('{"schema_version": true}', "not an audit report"),
         ('{"schema_version": "1"}', "not an audit report"),
         ('{"schema_version": 0}', "an older privfed"),
         ('{"schema_version": 99}', "a newer privfed"),
-        ('{"schema_version": 2}', "created: field required"),
+        ('{"schema_version": 3}', "created: field required"),
     ],
 )
 def test_a_file_that_is_no_report_is_refused_in_one_sentence(tmp_path: Path, text: str, said: str) -> None:

@@ -66,10 +66,10 @@ def test_a_contradiction_counts_here_too(cli: Callable, alone: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('{"schema_version": 1}', "schema version 1, from an older privfed than this one, which reads version 2"),
+        ('{"schema_version": 1}', "schema version 1, from an older privfed than this one, which reads version 3"),
         ('{"schema_version": 99}', "from a newer privfed than this one"),
-        ('{"schema_version": 2, "runs": [', "damaged or cut short"),
-        ('{"schema_version": 2}', "is damaged: created: field required"),
+        ('{"schema_version": 3, "runs": [', "damaged or cut short"),
+        ('{"schema_version": 3}', "is damaged: created: field required"),
         ("[]", "is not an audit report"),
     ],
 )
@@ -130,3 +130,23 @@ def test_a_comparison_replaces_nothing_but_a_comparison(refused: Callable, audit
     assert precious.read_text() == "years of work"
     assert "there is no folder" in refused("compare", audited, audited, "--out", tmp_path / "no" / "c.html")
     assert "is a folder" in refused("compare", audited, audited, "--out", tmp_path)
+
+
+def test_the_last_lines_are_verdict_advice_page_and_what_next(cli: Callable, alone: Path) -> None:
+    lines = cli("report", alone, "--quiet").out.strip().splitlines()
+    report = read_report(alone / "report.json")
+    assert lines[-4:] == [
+        f"Verdict (synthetic data): {report.verdict}",
+        f"Advice: {report.advice}",
+        f"The page: {alone / 'index.html'}",
+        f"Next: open the page; privfed compare {alone} OTHER lays another audit beside it.",
+    ]
+
+
+def test_a_broken_threshold_is_told_and_counts(cli: Callable, refused: Callable, alone: Path, tmp_path: Path) -> None:
+    out = cli("report", alone, "--quiet", "--fail-if", "epsilon > 1e9", code=1).out
+    assert "Failed: FedMF · no protection: epsilon is ∞, and the audit has to fail if epsilon > 1e+09." in out
+    policy = tmp_path / "policy.toml"
+    policy.write_text('fail_if = ["epsilon > 1e9"]\nonly = ["fedmf:local*"]\n')
+    assert cli("report", alone, "--json", "--policy-file", policy).document["failures"] == []
+    assert "unknown name: use one of epsilon" in refused("report", alone, "--fail-if", "size > 3")

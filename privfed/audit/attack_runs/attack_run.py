@@ -44,6 +44,7 @@ from privfed.audit.attack_runs.matched_filter import filtered
 from privfed.audit.attack_runs.published_models import SEEN_BY, Published, model_changes, why_no_rows
 from privfed.audit.attack_runs.released_sums import SumSeen, sums_seen
 from privfed.audit.attack_runs.rows_seen import target_items
+from privfed.audit.attack_runs.selection import selection_half
 from privfed.audit.attack_runs.shadows import applicable as by_shadows
 from privfed.audit.attack_runs.shadows import shadow_view
 from privfed.audit.attack_runs.supports import attack_supports
@@ -139,7 +140,7 @@ class MembershipGames:
             scopes: of items.
             rounds: looked at, counted from 1.
         """
-        measure_game = partial(measure, output, self.knowledge)
+        measure_game = partial(measure, output, self.knowledge, selection=selection_half(self.users))
         results = []
         for game in self.games:
             for scope in scopes:
@@ -355,7 +356,8 @@ def attack_device_scores(experiment: Experiment, games: MembershipGames, t: int)
     examined: Bool[np.ndarray, "users items"] = target_items(experiment).mask(who) & ~public
     if not examined.any():
         return AttackFindings()
-    results = measure(output, games.knowledge, Targets.examined_vs_rest(examined, public))
+    targets = Targets.examined_vs_rest(examined, public)
+    results = measure(output, games.knowledge, targets, selection=selection_half(who))
     about = {"unit": "examination"}
     return AttackFindings(
         [AttackRow.from_result(result, tap="scores", rounds_seen=[t]).model_copy(update=about) for result in results]

@@ -25,6 +25,7 @@ from attacks.supports import (
 )
 from privfed.audit.attack_runs.padding_rates import padding_rates
 from privfed.audit.attack_runs.rows_seen import RowsSeen, public_items, rows_seen, target_items
+from privfed.audit.attack_runs.selection import selection_half
 from privfed.audit.report.records import AttackRow, CodeLeak, Interval, SupportClaimRow, SupportLeak
 from privfed.engines.costs import Costs
 from privfed.experiment import Experiment
@@ -84,7 +85,7 @@ def attack_supports(experiment: Experiment, t: int, costs: Costs) -> tuple[list[
     rows = [
         AttackRow.from_result(result, tap="support", rounds_seen=[t])
         for targets in _games(experiment, users, truth, view)
-        for result in measure(output, view.prior, targets)
+        for result in measure(output, view.prior, targets, selection=selection_half(users))
     ]
     if seen.by == "server":
         rows = [row.model_copy(update=BY_SERVER) for row in rows]

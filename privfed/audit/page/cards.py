@@ -1,4 +1,4 @@
-"""The cards of the page: what was found under a setting, and what is guaranteed there."""
+"""The cards of the guarantees, and the terms that the page cannot do without."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,30 +6,11 @@ from typing import Any
 from privfed.audit.page.charts import colour_of, method_shapes
 from privfed.audit.report import formatting
 from privfed.audit.report.aggregates import grouped
-from privfed.audit.report.headline import main_attack, main_utility, protected_cells, unprotected
-from privfed.audit.report.records import AttackCell, AuditReport, Cell, GuaranteeRow
+from privfed.audit.report.grades import grade
+from privfed.audit.report.headline import protected_cells
+from privfed.audit.report.records import AuditReport, Cell, GuaranteeRow
 from privfed.audit.report.statements import shared_caveats
-from privfed.privacy.statements import WEAK_EPSILON, odds
-
-HEADINGS = {
-    "attack": "What the server learns",
-    "support": "What the rows sent give away",
-    "guarantee": "What is guaranteed",
-    "utility": "What it costs",
-}
-
-
-def findings(report: AuditReport) -> list[dict[str, Any]]:
-    """Cards of what was found, by method; the method is named only where there are several."""
-    cells = protected_cells(report)
-    several = len({cell.method for cell in cells}) > 1
-    return [
-        {
-            "method": formatting.method_name(method) if several else "",
-            "cards": [_card(report, c) for c in same],
-        }
-        for method, same in grouped(cells, lambda cell: cell.method).items()
-    ]
+from privfed.privacy.statements import odds
 
 
 def guarantees(report: AuditReport) -> list[dict[str, Any]]:
@@ -55,7 +36,7 @@ def guarantees(report: AuditReport) -> list[dict[str, Any]]:
 
 def glossary(cells: Sequence[Cell]) -> list[tuple[str, str]]:
     """The three terms that the findings cannot do without."""
-    aucs = [attack.auc.mean for cell in cells if (attack := main_attack(cell))]
+    aucs = [cell.headline.auc.value for cell in cells if cell.headline]
     example = max(aucs, default=0.75)
     return [
         (
@@ -76,45 +57,6 @@ def glossary(cells: Sequence[Cell]) -> list[tuple[str, str]]:
     ]
 
 
-def _card(report: AuditReport, cell: Cell) -> dict[str, Any]:
-    statements = {s.topic: s for s in report.statements if (s.method, s.setting) == (cell.method, cell.setting.slug)}
-    return {
-        "setting": formatting.capital(formatting.setting(cell.setting)),
-        "colour": colour_of(report, cell),
-        "said": [(title, statements[topic]) for topic, title in HEADINGS.items() if topic in statements],
-        "epsilon": formatting.epsilon(cell.guarantee.epsilon),
-        "epsilon_note": _epsilon_note(cell.guarantee),
-        "quality": _quality(report, cell),
-        **_hits(main_attack(cell)),
-    }
-
-
-def _quality(report: AuditReport, cell: Cell) -> tuple[str, str]:
-    """The main metric, and how it changed against the same method without a mechanism."""
-    utility = main_utility(cell)
-    if utility is None:
-        return "not measured", ""
-    value = f"{formatting.metric(utility.name, utility.k)} {formatting.share(utility.seeds.mean)}"
-    plain = unprotected(report, cell.method)
-    reference = main_utility(plain) if plain is not None and plain is not cell else None
-    if reference is None or reference.seeds.mean <= 0:
-        return value, ""
-    return value, formatting.percent(utility.seeds.mean / reference.seeds.mean - 1)
-
-
-def _hits(attack: AttackCell | None) -> dict[str, Any]:
-    if attack is None:
-        return {"hits": None}
-    auc = attack.auc.mean
-    hits = formatting.in_hundred(auc)
-    return {
-        "hits": round(100 * auc) if auc == 1 else min(99, round(100 * auc)),
-        "hits_words": f"The strongest attack is right {hits}",
-        "hits_numeral": hits.removesuffix(" times in 100").replace("more than ", ">"),
-        "hits_note": f"guesses right. Chance: 50. Popularity: {round(100 * attack.popularity_auc)}.",
-    }
-
-
 def _notes(claim: GuaranteeRow, said_elsewhere: list[str]) -> list[str]:
     """Assumptions and statements, less what stands under "Why" and among the limits."""
     why = claim.reason_if_inf
@@ -125,7 +67,8 @@ def _notes(claim: GuaranteeRow, said_elsewhere: list[str]) -> list[str]:
 def _epsilon_note(claim: GuaranteeRow) -> str:
     if not claim.finite:
         return "no guarantee"
-    return "weak or vacuous" if claim.epsilon > WEAK_EPSILON else "a formal guarantee"
+    word = grade(claim.epsilon)
+    return "too large to mean anything" if word == "none" else f"a {word} guarantee"
 
 
 def _claim_facts(claim: GuaranteeRow) -> list[tuple[str, str]]:
@@ -135,7 +78,7 @@ def _claim_facts(claim: GuaranteeRow) -> list[tuple[str, str]]:
         return facts
     facts += [
         ("Protects", formatting.named(formatting.UNITS, claim.unit)),
-        ("Compared worlds", formatting.compared(claim.neighbours, claim.unit)),
+        ("Compared data sets", formatting.compared(claim.neighbours, claim.unit)),
         ("Delta", formatting.delta(claim.delta)),
         ("Counted", f"{formatting.count(claim.rounds_counted, 'round')} per {claim.per}"),
         ("Accountant", f"{claim.accountant} {claim.accountant_version}".strip()),

@@ -23,6 +23,16 @@ NEUTRAL = {
     "--wash": ("#f2f0ea", "#262c30"),
     "--warn": ("#a6380f", "#ff9a66"),
     "--focus": ("#0b6aa8", "#5fb2e6"),
+    "--grey": ("#8d969c", "#868d92"),
+    "--faint": ("#dfdcd5", "#394046"),
+    "--strong": ("#00775a", "#3fc19b"),
+    "--moderate": ("#0b6aa8", "#5fb2e6"),
+    "--weak": ("#b07a00", "#e3b04b"),
+    "--none": ("#b8461b", "#f0834f"),
+    "--strong-t": ("#00684f", "#57cfab"),
+    "--moderate-t": ("#0b5f97", "#79bfea"),
+    "--weak-t": ("#835b00", "#e8bc63"),
+    "--none-t": ("#a33c15", "#f5976b"),
 }
 
 

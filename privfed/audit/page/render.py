@@ -13,7 +13,7 @@ from typing import Any
 import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from privfed.audit.page import cards, rows
+from privfed.audit.page import cards, overview, rows
 from privfed.audit.page.charts import (
     SHAPES,
     SYMBOLS,
@@ -24,22 +24,26 @@ from privfed.audit.page.charts import (
     method_shapes,
 )
 from privfed.audit.page.palette import stylesheet
+from privfed.audit.page.picture import pictures
 from privfed.audit.report import formatting
 from privfed.audit.report.aggregates import SEEDS_FOR_AN_INTERVAL
 from privfed.audit.report.headline import PROTECTED_TAPS, at_main_tap, is_large, metrics_on_test, protected_cells
 from privfed.audit.report.records import AttackCell, AuditReport, Cell
 from privfed.audit.report.slice_sentences import slice_sentences
+from privfed.audit.report.verdict import verdict
 from privfed.evaluation import UNCOUNTED
 
 SHORT = 6
 """Tables of more lines than this are folded where a chart shows the same; that of the strongest attacks from twice."""
 
 _NAMES = {
-    "verdict": "Findings",
+    "verdict": "Verdict",
+    "picture": "Picture",
+    "settings": "Every setting",
     "guarantee": "Guarantees",
     "measured": "Measured epsilon",
     "utility": "Recommendations",
-    "frontier": "Quality against privacy",
+    "frontier": "By trust",
     "attacks": "Attacks",
     "inclusion": "Randomised inclusion",
     "slices": "Rare and quiet",
@@ -63,6 +67,7 @@ def render(report: AuditReport, charts: Charts | None = None) -> str:
         charts=charts,
         specs=specs(charts.all()),
         **_frame(report),
+        **_first_screen(report),
         **_leakage(report),
         **_utility_and_cost(report),
         **_grounds(report),
@@ -78,7 +83,6 @@ def _frame(report: AuditReport) -> dict[str, Any]:
         "methods": formatting.listed([formatting.method_name(name) for name in method_shapes(report)]),
         "tested": " ".join(s.text for s in report.statements if s.topic == "tested"),
         "sections": sections(report),
-        "findings": cards.findings(report),
         "brief": is_large(report),
         "legend": _legend(report),
         "shapes": _shapes(report),
@@ -87,6 +91,24 @@ def _frame(report: AuditReport) -> dict[str, Any]:
         "uncounted": UNCOUNTED,
         "columns": lambda some: 2 if len(some) in {2, 4} else 3,
         "script": script(),
+    }
+
+
+def _first_screen(report: AuditReport) -> dict[str, Any]:
+    """The verdict in a sentence, in a table and in a picture, and every setting by itself."""
+    found = verdict(report)
+    metric = next(((row.utility.name, row.utility.k) for row in found.rows if row.utility), None)
+    return {
+        "headline": found.sentence.partition(":")[0].rstrip("."),
+        "deck": f"{formatting.capital(found.sentence.partition(': ')[2])} {report.advice}".strip(),
+        "groups": overview.groups(found),
+        "three": overview.three(report, found),
+        "legend_of_grades": overview.legend(),
+        "metric_name": formatting.metric(*metric) if metric else "quality",
+        "picture": pictures(found),
+        "picture_title": overview.picture_title(found),
+        "picture_note": overview.picture_note(found),
+        "settings": overview.settings(report, found),
     }
 
 
@@ -100,7 +122,7 @@ def _leakage(report: AuditReport) -> dict[str, Any]:
         "measured_heads": rows.MEASURED,
         "symbols": [(SYMBOLS[kind], kind) for kind in kinds_shown(report)],
         "main_tap": formatting.listed(list(taps)),
-        "worst": [rows.attack(report, cell, row) for cell, row in attacks if _is_worst(row)],
+        "worst": [rows.chosen_attack(report, cell, row) for cell, row in attacks if _is_worst(row)],
         "every": [rows.attack(report, cell, row) for cell, row in attacks],
         "explained": rows.explained(report),
         "leaks": rows.leaks(report),
@@ -140,7 +162,7 @@ def _grounds(report: AuditReport) -> dict[str, Any]:
 
 def _is_worst(row: AttackCell) -> bool:
     """Whether an attack is in the short table: strongest behind the mechanism, in a game on natural members."""
-    return row.worst and row.tap in PROTECTED_TAPS and row.membership == "natural"
+    return row.chosen and row.tap in PROTECTED_TAPS and row.membership == "natural"
 
 
 HELPERS = {
@@ -156,12 +178,19 @@ def sections(report: AuditReport) -> list[tuple[str, str]]:
     """Anchor and name of every part that has something to show."""
     cells = report.aggregates
     empty = {
+        "picture": not verdict_has_quality(report),
+        "settings": not protected_cells(report),
         "measured": not any(cell.empirical for cell in cells),
         "inclusion": not rows.inclusion(report),
         "slices": not any(row.slices for cell in cells for row in cell.attacks),
         "attributes": not any(cell.attributes for cell in cells),
     }
     return [(anchor, name) for anchor, name in _NAMES.items() if not empty.get(anchor)]
+
+
+def verdict_has_quality(report: AuditReport) -> bool:
+    """Whether any setting can be drawn: it has a quality, and so has popularity."""
+    return any(row.utility is not None and row.popularity is not None for row in verdict(report).rows)
 
 
 def text_of(name: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from attacks.empirical import tpr_ceiling
 from privfed.audit.page.charts import colour_of
 from privfed.audit.report import formatting
+from privfed.audit.report.ceilings import too_weak_to_test
 from privfed.audit.report.headline import inclusion_attack, main_utility, metrics_on_test, protected_cells
 from privfed.audit.report.records import (
     POPULARITY,
@@ -62,8 +63,16 @@ def utility(report: AuditReport) -> list[Line]:
     return rows
 
 
+def chosen_attack(report: AuditReport, cell: Cell, row: AttackCell) -> Line:
+    """One attack on one cell, as it was measured on the users who did not choose it."""
+    line = attack(report, cell, row)
+    if row.halves is None:
+        return line
+    return line | {"value": row.halves.auc.value, "users": row.halves.auc, "gain": row.halves.gain}
+
+
 def attack(report: AuditReport, cell: Cell, row: AttackCell) -> Line:
-    """One attack on one cell."""
+    """One attack on one cell, over all audited users."""
     return title(report, cell) | {
         "baseline": row.attack == POPULARITY,
         "attack": formatting.capital(row.attack),
@@ -72,6 +81,7 @@ def attack(report: AuditReport, cell: Cell, row: AttackCell) -> Line:
         "game": row.game,
         "scope": row.scope,
         "auc": row.auc,
+        "value": row.auc.mean,
         "users": row.users,
         "tpr": formatting.share(row.tpr_at_1pct.mean) if row.tpr_at_1pct else "n/a",
         "gain": row.gain,
@@ -152,7 +162,7 @@ def inclusion(report: AuditReport) -> list[Line]:
     rows = []
     for cell in protected_cells(report):
         best = inclusion_attack(cell.attacks)
-        if best is None:
+        if best is None or best.halves is None:
             continue
         rate = best.tpr_at_1pct
         highest_auc, highest_rate, verdict = "1.000", "1.000", "nothing is claimed"
@@ -160,6 +170,8 @@ def inclusion(report: AuditReport) -> list[Line]:
             highest_auc = formatting.share(best.ceiling.auc)
             highest_rate = formatting.share(tpr_ceiling(0.01, best.ceiling.epsilon, best.ceiling.delta))
             verdict = "beats the ceiling" if best.ceiling.beaten else "below the ceiling"
+            if too_weak_to_test(best.ceiling):
+                verdict = "too weak to be tested"
         elif cell.guarantee.finite:
             verdict = "outside the claim"
         rows.append(
@@ -168,7 +180,7 @@ def inclusion(report: AuditReport) -> list[Line]:
                 "cells": [
                     (formatting.capital(best.attack), formatting.rounds(best.rounds)),
                     (formatting.TAPS[best.tap],),
-                    (formatting.share(best.auc.mean), _range(best.users)),
+                    (formatting.share(best.halves.auc.value), _range(best.halves.auc)),
                     (highest_auc,),
                     (formatting.share(rate.mean) if rate else "n/a",),
                     (highest_rate,),

@@ -11,8 +11,9 @@ from typing import TypeVar
 import numpy as np
 from scipy.special import stdtrit
 
+from privfed.audit.report.headline import chosen
+from privfed.audit.report.observers import with_observers
 from privfed.audit.report.records import (
-    POPULARITY,
     AttackCell,
     AttackRow,
     AttributeRow,
@@ -21,6 +22,7 @@ from privfed.audit.report.records import (
     CodeLeak,
     CostRow,
     EmpiricalRow,
+    HalvesRow,
     Interval,
     Run,
     SliceRow,
@@ -79,19 +81,21 @@ def _cell(runs: list[Run]) -> Cell:
         lambda row: (row.attack, row.tap, row.game, row.scope, row.membership, tuple(row.rounds)),
     )
     weakest = max(runs, key=lambda run: run.guarantee.epsilon)
-    return Cell(
-        method=first.method,
-        setting=first.setting,
-        plan=first.plan,
-        n_seeds=len({run.seed for run in runs}),
-        guarantee=weakest.guarantee,
-        utility=[_utility_cell(rows) for rows in utility.values()],
-        attacks=_marked([_attack_cell(rows) for rows in attacks.values()]),
-        support=_support([run.support for run in runs if run.support is not None]),
-        empirical=_empirical([row for run in runs for row in run.empirical]),
-        attributes=_attributes([row for run in runs for row in run.attributes]),
-        ledger=weakest.ledger,
-        cost=_cost(runs),
+    return with_observers(
+        Cell(
+            method=first.method,
+            setting=first.setting,
+            plan=first.plan,
+            n_seeds=len({run.seed for run in runs}),
+            guarantee=weakest.guarantee,
+            utility=[_utility_cell(rows) for rows in utility.values()],
+            attacks=_marked([_attack_cell(rows) for rows in attacks.values()]),
+            support=_support([run.support for run in runs if run.support is not None]),
+            empirical=_empirical([row for run in runs for row in run.empirical]),
+            attributes=_attributes([row for run in runs for row in run.attributes]),
+            ledger=weakest.ledger,
+            cost=_cost(runs),
+        )
     )
 
 
@@ -112,6 +116,7 @@ def _utility_cell(rows: list[UtilityRow]) -> UtilityCell:
         k=first.k,
         seeds=spread([row.value for row in rows]),
         users=_over_users(rows),
+        gain=_over_users([row.gain for row in rows if row.gain]) if all(row.gain for row in rows) else None,
     )
 
 
@@ -129,10 +134,26 @@ def _attack_cell(rows: list[AttackRow]) -> AttackCell:
         tpr_at_1pct=spread(rates) if rates else None,
         popularity_auc=float(np.mean([row.popularity_auc for row in rows])),
         gain=_over_users([row.gain for row in rows]),
-        worst=False,
+        chosen=False,
         membership=first.membership,
         ceiling=_ceiling([row.ceiling for row in rows if row.ceiling is not None]),
         slices=_slices([part for row in rows for part in row.slices]),
+        halves=_halves([row.halves for row in rows]),
+    )
+
+
+def _halves(rows: Sequence[HalvesRow | None]) -> HalvesRow | None:
+    """Means over the seeds; null where one seed has none."""
+    some = [row for row in rows if row is not None]
+    if len(some) < len(rows):
+        return None
+    return HalvesRow(
+        selection_users=round(np.mean([row.selection_users for row in some])),
+        selection_gain=float(np.mean([row.selection_gain for row in some])),
+        n_users=round(np.mean([row.n_users for row in some])),
+        auc=_over_users([row.auc for row in some]),
+        popularity_auc=float(np.mean([row.popularity_auc for row in some])),
+        gain=_over_users([row.gain for row in some]),
     )
 
 
@@ -185,10 +206,9 @@ def _attributes(rows: list[AttributeRow]) -> list[AttributeRow]:
 
 
 def _marked(cells: list[AttackCell]) -> list[AttackCell]:
-    """The same cells with the strongest real attack of each tap and game marked."""
-    real = grouped((cell for cell in cells if cell.attack != POPULARITY), lambda cell: (cell.tap, cell.game))
-    worst = [max(rivals, key=lambda cell: cell.auc.mean) for rivals in real.values()]
-    return [cell.model_copy(update={"worst": any(cell is other for other in worst)}) for cell in cells]
+    """The same cells with the attack of each tap and game marked that is strongest on the users who choose."""
+    best = [chosen(rivals) for rivals in grouped(cells, lambda cell: (cell.tap, cell.game)).values()]
+    return [cell.model_copy(update={"chosen": any(cell is other for other in best)}) for cell in cells]
 
 
 def _support(leaks: list[SupportLeak]) -> SupportLeak | None:

@@ -11,7 +11,7 @@ import numpy as np
 from attacks.empirical import tpr_ceiling
 from attacks.metrics.bootstrap import LEVEL
 from privfed.audit.report import formatting
-from privfed.audit.report.records import AttackRow, GuaranteeRow, Interval
+from privfed.audit.report.records import AttackRow, CeilingRow, GuaranteeRow, Interval
 
 _ROUNDING = 1e-9
 """Rounding error of a ceiling, far below what any measurement resolves."""
@@ -22,6 +22,15 @@ _BEHIND_NOISE = {
     "central": ("sum", "model"),
 }
 """Taps that lie behind the noise, by trust: elsewhere a finite epsilon promises nothing."""
+
+
+TOO_WEAK = 0.995
+"""A ceiling above it leaves no attack room to be above it: the claim is too weak to be tested so."""
+
+
+def too_weak_to_test(ceiling: CeilingRow) -> bool:
+    """Whether a claim allows so much that no attack could deny it."""
+    return ceiling.auc >= TOO_WEAK
 
 
 def has_ceiling(row: AttackRow, guarantee: GuaranteeRow) -> bool:

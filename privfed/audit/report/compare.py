@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from privfed.audit.report import formatting
-from privfed.audit.report.headline import main_attack, main_utility, measured, protected_cells
-from privfed.audit.report.records import AttackCell, AuditReport, Cell, GuaranteeRow, Interval, UtilityCell
+from privfed.audit.report.headline import main_utility, measured, protected_cells
+from privfed.audit.report.records import AuditReport, Cell, GuaranteeRow, Headline, Interval, UtilityCell
 
 Weight = Literal["measured differently", "run differently"]
 Over = Literal["people", "seeds"]
@@ -189,7 +189,7 @@ def _pair(a: Cell, b: Cell) -> CellPair:
         utility=_utility(main_utility(a), main_utility(b)),
         epsilon=_epsilon(a.guarantee, b.guarantee),
         bound=_bound(a, b),
-        attack=_attack(main_attack(a), main_attack(b)),
+        attack=_attack(a.headline, b.headline),
         note="" if plans[0] == plans[1] else f"the plans differ: {_difference_of(a.plan, b.plan)}",
     )
 
@@ -238,7 +238,7 @@ def _bound(a: Cell, b: Cell) -> MetricChange | None:
     return MetricChange("measured lower bound", one.value, other.value, None, None, note)
 
 
-def _attack(a: AttackCell | None, b: AttackCell | None) -> MetricChange | None:
+def _attack(a: Headline | None, b: Headline | None) -> MetricChange | None:
     if a is None or b is None:
         return None
     same_view = (a.tap, a.game, a.scope) == (b.tap, b.game, b.scope)
@@ -246,5 +246,5 @@ def _attack(a: AttackCell | None, b: AttackCell | None) -> MetricChange | None:
     note = "" if same_view else f"not comparable, seen at: {views}"
     if same_view and a.attack != b.attack:
         note = f"{a.attack} and {b.attack}"
-    gap = difference(a.users, b.users) if same_view else None
-    return MetricChange("strongest attack (AUC)", a.auc.mean, b.auc.mean, gap, "people", note)
+    gap = difference(a.auc, b.auc) if same_view else None
+    return MetricChange("strongest attack (AUC)", a.auc.value, b.auc.value, gap, "people", note)

@@ -2,13 +2,16 @@
 
 from privfed.audit.report.aggregates import aggregate
 from privfed.audit.report.contradictions import find_contradictions
-from privfed.audit.report.records import AuditReport
+from privfed.audit.report.records import SELECTION, AuditReport
 from privfed.audit.report.statements import make_statements
+from privfed.audit.report.verdict import verdict
 
 
 def conclude(report: AuditReport) -> AuditReport:
-    """The same report with `aggregates`, `contradictions` and `statements` computed from its other fields."""
-    report = report.model_copy(update={"aggregates": aggregate(report.runs)})
-    return report.model_copy(
+    """The same report with `aggregates`, `contradictions`, `statements` and the verdict computed from its runs."""
+    report = report.model_copy(update={"aggregates": aggregate(report.runs), "selection": SELECTION})
+    report = report.model_copy(
         update={"contradictions": find_contradictions(report), "statements": make_statements(report)}
     )
+    found = verdict(report)
+    return report.model_copy(update={"verdict": found.sentence, "advice": found.advice})

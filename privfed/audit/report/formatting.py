@@ -35,6 +35,7 @@ NEIGHBOURS = {
 METRICS = {"hr": "HR", "ndcg": "NDCG", "recall": "Recall", "mrr": "MRR"}
 STATES = {"private": "the model on each person's device", "received": "the model as the server sends it"}
 
+_NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905 - readable
 _TIED = (
     (" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"),
     (" %", "\N{NO-BREAK SPACE}%"),
@@ -100,6 +101,11 @@ def metric(name: str, k: int) -> str:
 def count(number: int, singular: str, plural: str | None = None) -> str:
     """A number with its noun, for example "1 seed" or "100,000 interactions"."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def in_words(number: int) -> str:
+    """A small number as a word, from thirteen on as a number."""
+    return _NUMBERS[number] if number < len(_NUMBERS) else f"{number:,}"
 
 
 def listed(items: list[str]) -> str:

@@ -1,14 +1,14 @@
 """Which of many numbers speak for a cell: one ranking metric, one attack, and what they are compared with.
 
 The choice is fixed here, before any number is seen, and is the same for the page, the statements and the
-table of runs. The metric is NDCG at the shortest cut-off on the test part. The attack is the strongest one
-seen after the mechanism has acted, on what a server receives from one client if it receives that, else on the names
-of the rows that one client sends, else on the sum, else on the finished model. Beside it stand the strongest attack in
-the inclusion game, and of measured epsilons the highest of its kind, for the unit of the claim where that was
+table of runs. The metric is NDCG at the shortest cut-off on the test part. The attack is the strongest one that anybody
+within the guarantee can run (`observers`): chosen on one group of audited users, measured on the other (`choose`).
+Nothing that is shown is a maximum over noisy numbers. Beside it stand the strongest attack in the inclusion game,
+chosen in the same way, and of measured epsilons the highest of its kind, for the unit of the claim where that was
 measured.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from attacks.evaluation import ALL_ITEMS
@@ -20,6 +20,9 @@ from privfed.audit.report.records import (
     AuditReport,
     Cell,
     EmpiricalRow,
+    Headline,
+    Interval,
+    Leak,
     Run,
     UtilityCell,
 )
@@ -28,6 +31,8 @@ PROTECTED_TAPS = ("wire", "support", "sum", "model")
 MAIN_GAMES = ("trained vs never seen", "examined vs rest")
 """Private items against everything else: training items, or examinations where training items are public."""
 UNPROTECTED = "unprotected"
+EVERYTHING, NEARLY_EVERYTHING = 0.995, 0.95
+"""Shares of right guesses that are called so, where popularity explains less."""
 MAX_CELLS = 6
 """Up to this many cells are shown one by one; of more, each shows its strongest attack and its numbers only."""
 
@@ -75,36 +80,100 @@ def popularity_utility(report: AuditReport, like: UtilityCell) -> UtilityCell | 
     return next((row for row in rows if (row.part, row.name, row.k) == (like.part, like.name, like.k)), None)
 
 
-def at_main_tap(cell: Cell) -> list[AttackCell]:
-    """The cell's attacks, popularity included, at the tap behind the mechanism closest to a client."""
-    for tap in PROTECTED_TAPS:
-        rows = [row for row in cell.attacks if row.tap == tap]
-        if rows:
-            return rows
-    return []
+def in_main_game(rows: Iterable[AttackCell]) -> list[AttackCell]:
+    """Attacks that may speak for a place: in the main game on all items, else in another one on all items.
 
-
-def main_attack(cell: Cell, *, single_round: bool = False) -> AttackCell | None:
-    """The strongest attack at the main tap, in the main game on all items where that was played.
-
-    Args:
-        cell: Method and setting.
-        single_round: Look only at attacks that saw one round.
+    Games of inclusion bits come last; they are about epsilon and have a part of their own.
     """
-    rivals = [row for row in at_main_tap(cell) if row.attack != POPULARITY]
-    if single_round:
-        rivals = [row for row in rivals if len(row.rounds) == 1]
-    main = [row for row in rivals if row.game in MAIN_GAMES and row.scope.startswith(ALL_ITEMS)]
-    return max(main or rivals, key=lambda row: row.auc.mean, default=None)
+    rivals = [row for row in rows if row.attack != POPULARITY and row.scope.startswith(ALL_ITEMS)]
+    natural = [row for row in rivals if row.membership == "natural"]
+    main = [row for row in natural if row.game in MAIN_GAMES]
+    return main or natural or rivals
+
+
+def chosen(rows: Iterable[R]) -> R | None:
+    """The strongest attack on the users who choose: the first of the highest gains over popularity there."""
+    rivals = [(row.halves.selection_gain, row) for row in rows if row.halves is not None and row.attack != POPULARITY]
+    return max(rivals, key=lambda pair: pair[0], default=(0.0, None))[1]
+
+
+def choose(rows: Sequence[AttackCell], n_seeds: int) -> Headline | None:
+    """The headline of some attacks: chosen on one group of users, measured on the other. The only way to one."""
+    rivals = in_main_game(rows)
+    best = chosen(rivals)
+    if best is None or best.halves is None:
+        return None
+    halves = best.halves
+    return Headline(
+        attack=best.attack,
+        tap=best.tap,
+        game=best.game,
+        scope=best.scope,
+        rounds=best.rounds,
+        auc=halves.auc,
+        popularity_auc=halves.popularity_auc,
+        excess=halves.gain,
+        leaks=leak(halves.auc.value, halves.gain),
+        candidates=len(rivals),
+        selection_users=halves.selection_users,
+        n_users=halves.n_users,
+        n_seeds=n_seeds,
+    )
+
+
+def leak(auc: float, excess: Interval) -> Leak:
+    """In words how much an attack finds; what popularity explains is no leak."""
+    if excess.lo <= 0:
+        return "no more than popularity"
+    if auc >= EVERYTHING:
+        return "everything"
+    return "nearly everything" if auc >= NEARLY_EVERYTHING else "more than popularity"
+
+
+def headline_row(cell: Cell) -> AttackCell | None:
+    """The row of the headline's attack, with its numbers over all audited users, curves and tenths."""
+    return None if cell.headline is None else row_of(cell, cell.headline)
+
+
+def row_of(cell: Cell, headline: Headline) -> AttackCell | None:
+    """The row of an attack on all audited users."""
+    return next((row for row in cell.attacks if row.membership == "natural" and same_attack(row, headline)), None) or (
+        next((row for row in cell.attacks if same_attack(row, headline)), None)
+    )
+
+
+def same_attack(row: AttackRow | AttackCell, other: AttackRow | AttackCell | Headline) -> bool:
+    """Whether both are about one attack at one place in one game."""
+    return (row.attack, row.tap, row.game, row.scope, row.rounds) == (
+        other.attack,
+        other.tap,
+        other.game,
+        other.scope,
+        other.rounds,
+    )
+
+
+def single_round(cell: Cell) -> Headline | None:
+    """The same at the headline's place, for an adversary who saw one round only."""
+    if cell.headline is None:
+        return None
+    there = [row for row in cell.attacks if row.tap == cell.headline.tap and len(row.rounds) == 1]
+    return choose(there, cell.n_seeds)
+
+
+def at_main_tap(cell: Cell) -> list[AttackCell]:
+    """The cell's attacks, popularity included, at the place of its headline."""
+    return [] if cell.headline is None else [row for row in cell.attacks if row.tap == cell.headline.tap]
 
 
 def inclusion_attack(rows: Sequence[R]) -> R | None:
-    """The strongest attack behind the mechanism in the inclusion game, under a claim where there is one."""
-    rivals = [
-        row for row in rows if row.membership == "randomised" and row.tap in PROTECTED_TAPS and row.attack != POPULARITY
-    ]
+    """The attack behind the mechanism that is strongest on the users who choose, in the inclusion game.
+
+    Among those under a claim, where there is one.
+    """
+    rivals = [row for row in rows if row.membership == "randomised" and row.tap in PROTECTED_TAPS]
     bounded = [row for row in rivals if row.ceiling is not None]
-    return max(bounded or rivals, key=auc, default=None)
+    return chosen(bounded or rivals)
 
 
 def auc(row: AttackRow | AttackCell) -> float:
@@ -114,11 +183,10 @@ def auc(row: AttackRow | AttackCell) -> float:
 
 def sliced_attack(cell: Cell) -> AttackCell | None:
     """The attack whose tenths of items and users are shown: the main one, or the strongest that has any."""
-    main = main_attack(cell)
+    main = headline_row(cell)
     if main is not None and main.slices:
         return main
-    rivals = [row for row in cell.attacks if row.slices and row.tap in PROTECTED_TAPS and row.attack != POPULARITY]
-    return max(rivals, key=auc, default=None)
+    return chosen(row for row in cell.attacks if row.slices and row.tap in PROTECTED_TAPS)
 
 
 def measured(record: Run | Cell, kind: str) -> EmpiricalRow | None:

@@ -25,7 +25,7 @@ from pydantic import (
 
 from attacks import AttackResult
 
-SCHEMA_VERSION: Literal[2] = 2
+SCHEMA_VERSION: Literal[3] = 3
 
 POPULARITY = "popularity"
 """Name of the popularity recommender (a method) and of the popularity guesser (an attack)."""
@@ -60,7 +60,10 @@ class Interval(_Row):
 
 
 class UtilityRow(_Row):
-    """One ranking metric, with the part of the data, the round and the model state it belongs to."""
+    """One ranking metric, with the part of the data, the round and the model state it belongs to.
+
+    `gain` is the value less that of the popularity recommender, paired by user; null where it was not measured.
+    """
 
     part: Literal["valid", "test"]
     round: int = Field(ge=0)
@@ -71,6 +74,7 @@ class UtilityRow(_Row):
     lo: Number
     hi: Number
     n_users: int = Field(ge=0)
+    gain: Interval | None = None
 
 
 class SupportClaimRow(_Row):
@@ -126,17 +130,41 @@ class RateAtFprRow(_Row):
 
 
 class RocRow(_Row):
-    """A pooled ROC curve at no more than some 200 points, both axes ascending."""
+    """A pooled ROC curve at no more than some 200 points, both axes ascending, with its pointwise 95 % band."""
 
     fpr: list[Number]
     tpr: list[Number]
+    lo: list[Number] = []
+    hi: list[Number] = []
 
     @model_validator(mode="after")
     def _same_length(self) -> "RocRow":
         if len(self.fpr) != len(self.tpr):
             msg = f"a ROC curve has {len(self.fpr)} false-positive and {len(self.tpr)} true-positive rates"
             raise ValueError(msg)
+        if {len(self.lo), len(self.hi)} - {0} and not len(self.lo) == len(self.hi) == len(self.fpr):
+            raise ValueError(f"the band of a ROC curve has {len(self.lo)} and {len(self.hi)} ends for {len(self.fpr)}")
         return self
+
+
+class HalvesRow(_Row):
+    """An attack on the audited users who choose among attacks, and on the others, who measure the chosen one.
+
+    Attributes:
+        selection_users: Number of users to choose on.
+        selection_gain: Mean AUC over them, less that of the popularity guesser.
+        n_users: Number of users to measure on.
+        auc: Over the latter.
+        popularity_auc: Of the popularity guesser on the same pairs.
+        gain: `auc` less `popularity_auc`, paired by user.
+    """
+
+    selection_users: int
+    selection_gain: Number
+    n_users: int
+    auc: Interval
+    popularity_auc: Number
+    gain: Interval
 
 
 class SliceRow(_Row):
@@ -187,6 +215,7 @@ class AttackRow(_Row):
             decided by inclusion bits.
         slices: The same by tenths of items and of users; empty where not measured.
         ceiling: What a finite claim allows; null for natural members and for taps that the claim does not cover.
+        halves: The same on the two groups of audited users; null where one of them has nobody to measure.
     """
 
     attack: str
@@ -213,6 +242,7 @@ class AttackRow(_Row):
     roc: RocRow
     slices: list[SliceRow] = []
     ceiling: CeilingRow | None = None
+    halves: HalvesRow | None = None
 
     @classmethod
     def from_result(cls, result: AttackResult, *, tap: Tap, rounds_seen: Sequence[int]) -> "AttackRow":
@@ -477,13 +507,14 @@ class UtilityCell(_Row):
     k: int
     seeds: Spread
     users: Interval
+    gain: Interval | None = None
 
 
 class AttackCell(_Row):
     """An attack over the seeds of a cell.
 
-    `users` and `gain` average the seeds' bootstrap intervals over users; `worst` marks the strongest attack
-    of its tap and game.
+    `users`, `gain` and `halves` average the seeds' bootstrap intervals over users; `chosen` marks the attack that was
+    strongest of its tap and game on the users who choose.
     """
 
     attack: str
@@ -496,10 +527,65 @@ class AttackCell(_Row):
     tpr_at_1pct: Spread | None
     popularity_auc: Number
     gain: Interval
-    worst: bool
+    chosen: bool
     membership: Literal["natural", "randomised"] = "natural"
     ceiling: CeilingRow | None = None
     slices: list[SliceRow] = []
+    halves: HalvesRow | None = None
+
+
+Leak = Literal["everything", "nearly everything", "more than popularity", "no more than popularity"]
+
+
+class Headline(_Row):
+    """The attack that speaks for a setting, chosen on one group of audited users and measured on the other.
+
+    Attributes:
+        attack, tap, game, scope, rounds: Which it is.
+        auc: On the users who measure, with its 95 % interval over users.
+        popularity_auc: Of the popularity guesser on the same pairs.
+        excess: `auc` less `popularity_auc`, paired by user: the headline.
+        leaks: The same in words.
+        candidates: Number of attacks it was chosen from.
+        selection_users: Number of users it was chosen on.
+        n_users: Number of users it was measured on.
+        n_seeds: Number of runs averaged.
+    """
+
+    attack: str
+    tap: Tap
+    game: str
+    scope: str
+    rounds: list[int]
+    auc: Interval
+    popularity_auc: Number
+    excess: Interval
+    leaks: Leak
+    candidates: int
+    selection_users: int
+    n_users: int
+    n_seeds: int
+
+
+class ObserverRow(_Row):
+    """Somebody who may look, what they see under this plan, and the strongest attack on that.
+
+    Attributes:
+        who: In words, such as "the server" or "somebody who sees the sums".
+        taps: Where they look.
+        guaranteed: Whether the claim of the setting, if it has one, holds against them. Where it does not, they are
+            trusted.
+        sees: A sentence on what reaches them.
+        headline: The strongest attack there; null where none was measured.
+        blind: Whether nothing can be learned there, by construction.
+    """
+
+    who: str
+    taps: list[Tap]
+    guaranteed: bool
+    sees: str
+    headline: Headline | None = None
+    blind: bool = False
 
 
 class CostRow(_Row):
@@ -518,7 +604,8 @@ class CostRow(_Row):
 class Cell(_Row):
     """One method under one setting over all its seeds; the guarantee is the weakest that any seed had.
 
-    Of measured epsilons, the highest of the seeds is kept; of attributes and slices, means over seeds.
+    Of measured epsilons, the highest of the seeds is kept; of attributes and slices, means over seeds. `headline` is
+    the strongest attack among all that `observers` within the guarantee can see.
     """
 
     method: str
@@ -533,6 +620,8 @@ class Cell(_Row):
     attributes: list[AttributeRow] = []
     ledger: list[LedgerLine] = []
     cost: CostRow
+    headline: Headline | None = None
+    observers: list[ObserverRow] = []
 
 
 class Statement(_Row):
@@ -572,10 +661,22 @@ class ProtocolUsed(_Row):
     sentence: str
 
 
-class AuditReport(_Row):
-    """Everything one audit has to say. `conclude` derives three of its fields from `runs`."""
+SELECTION = (
+    "The strongest attack of a setting is chosen on about half of the audited users, by its gain over the popularity "
+    "guess in the main game on all items, and measured on the other half, so that it is not the luckiest of many. A "
+    "user's half is the top bit of a SplitMix64 hash of the user's id: the same for every setting and seed. Intervals "
+    "are 95 % bootstraps over users, their ends averaged over seeds."
+)
+"""How the headline of every setting is made; part of every report."""
 
-    schema_version: Literal[2] = SCHEMA_VERSION
+
+class AuditReport(_Row):
+    """Everything one audit has to say. `conclude` derives from `runs` what follows from them.
+
+    `selection` says how the headline attack of every setting was chosen; `verdict` and `advice` are a sentence each.
+    """
+
+    schema_version: Literal[3] = SCHEMA_VERSION
     created: str
     privfed_version: str
     environment: Record
@@ -583,6 +684,9 @@ class AuditReport(_Row):
     config_sha256: str
     dataset: Record
     protocol: ProtocolUsed
+    selection: str = SELECTION
+    verdict: str = ""
+    advice: str = ""
     runs: list[Run]
     aggregates: list[Cell] = []
     statements: list[Statement] = []

@@ -2,7 +2,7 @@
 
 from privfed.audit.report import formatting
 from privfed.audit.report.aggregates import grouped
-from privfed.audit.report.headline import auc, protected_cells, sliced_attack
+from privfed.audit.report.headline import protected_cells, sliced_attack
 from privfed.audit.report.records import AttackCell, AuditReport, Cell, SliceRow
 
 _MOST_SENTENCES = 3
@@ -19,12 +19,18 @@ def slice_sentences(report: AuditReport) -> list[str]:
     """
     pairs = [(cell, best) for cell in protected_cells(report) if (best := sliced_attack(cell)) is not None]
     by_method = grouped(pairs, lambda pair: pair[0].method).values()
-    open_ones = [max(same, key=lambda pair: auc(pair[1])) for same in by_method]
+    open_ones = [max(same, key=_gain) for same in by_method]
     if len(open_ones) > _MOST_SENTENCES:
-        open_ones = [max(open_ones, key=lambda pair: auc(pair[1]))]
+        open_ones = [max(open_ones, key=_gain)]
     sentences = [_ends(cell, best) for cell, best in open_ones]
     claimed = [pair for pair in pairs if pair[0].guarantee.finite]
     return [*sentences, *([_behind(claimed)] if claimed else [])]
+
+
+def _gain(pair: tuple[Cell, AttackCell]) -> float:
+    """How far beyond popularity on the users who choose: which setting is most open is chosen on them too."""
+    halves = pair[1].halves
+    return halves.selection_gain if halves is not None else 0.0
 
 
 def _ends(cell: Cell, best: AttackCell) -> str:

@@ -8,21 +8,24 @@ from collections.abc import Mapping
 
 from privfed.audit.report import formatting
 from privfed.audit.report.aggregates import SEEDS_FOR_AN_INTERVAL
+from privfed.audit.report.ceilings import too_weak_to_test
+from privfed.audit.report.grades import grade, odds_sentence
 from privfed.audit.report.headline import (
     attribute_guess,
     inclusion_attack,
-    main_attack,
     main_utility,
     measured,
     popularity_utility,
     protected_cells,
+    single_round,
     unprotected,
 )
 from privfed.audit.report.records import (
-    AttackCell,
     AuditReport,
     Cell,
     GuaranteeRow,
+    Headline,
+    ObserverRow,
     Statement,
     SupportLeak,
     UtilityCell,
@@ -89,7 +92,7 @@ def _number(card: Mapping[str, object], key: str) -> str:
     return f"{value:,}" if isinstance(value, int) else "an unknown number of"
 
 
-def _seen(attack: AttackCell) -> str:
+def _seen(attack: Headline) -> str:
     if attack.tap == "model":
         return "From the finished model"
     if attack.tap == "support":
@@ -103,7 +106,7 @@ def _seen(attack: AttackCell) -> str:
 
 
 def _attack(cell: Cell) -> tuple[str, str]:
-    text, detail = _membership(main_attack(cell), main_attack(cell, single_round=True), cell.support)
+    text, detail = _membership(cell, cell.headline, single_round(cell), cell.support)
     return " ".join(filter(None, [text, _attributes(cell)])), detail
 
 
@@ -118,7 +121,9 @@ def _attributes(cell: Cell) -> str:
     return f"Guesses at who the person is: {', '.join(guesses)}; chance gives 0.5." if guesses else ""
 
 
-def _membership(attack: AttackCell | None, single: AttackCell | None, leak: SupportLeak | None) -> tuple[str, str]:
+def _membership(
+    cell: Cell, attack: Headline | None, single: Headline | None, leak: SupportLeak | None
+) -> tuple[str, str]:
     if attack is None and leak is not None:
         return (
             "No attack applies to what is seen behind the mechanism: this method uploads no row per item. What leaks "
@@ -131,28 +136,52 @@ def _membership(attack: AttackCell | None, single: AttackCell | None, leak: Supp
             "evidence of safety.",
             "",
         )
-    times = formatting.in_hundred(attack.auc.mean)
-    used = "examined" if attack.game.startswith("examined") else "used"
-    by_rows = attack.tap == "support" and leak is not None and leak.seen_by == "aggregators"
-    who = "an aggregator" if by_rows else "the server"
-    text = f"{_seen(attack)}, {who} tells an item this person {used} from one they did not {times}"
-    if attack.users.lo <= 0.5:
+    text = f"{_seen(attack)}: {_picked(_subject(cell, attack, leak), attack)}"
+    if attack.auc.lo <= 0.5:
         text += ", no better than chance"
-    text += "."
+    text += f" (popularity alone: {formatting.in_hundred(attack.popularity_auc)})."
     if single is not None and len(attack.rounds) > 1:
-        text += f" {_seen(single)} alone: {formatting.in_hundred(single.auc.mean)}."
-    if attack.gain.lo > 0:
-        comparison = "better than"
-    elif attack.gain.hi < 0:
-        comparison = "worse than"
-    else:
-        comparison = "about as good as"
-    detail = (
-        f"Strongest attack: {attack.attack}, AUC {formatting.share(attack.auc.mean)} (95 % over users "
-        f"{formatting.share(attack.users.lo)} to {formatting.share(attack.users.hi)}), {comparison} the popularity "
-        f"guess at {formatting.share(attack.popularity_auc)}."
+        text += f" {_seen(single)} alone: {formatting.in_hundred(single.auc.value)}."
+    text += "".join(f" {_outside(one)}" for one in cell.observers if not one.guaranteed and one.headline)
+    return text, _headline_detail(attack)
+
+
+def _subject(cell: Cell, attack: Headline, leak: SupportLeak | None) -> str:
+    """Who sees the place of an attack under this plan."""
+    if attack.tap == "support" and leak is not None and leak.seen_by == "aggregators":
+        return "an aggregator"
+    return next(one.who for one in cell.observers if one.guaranteed and attack.tap in one.taps)
+
+
+def _picked(who: str, attack: Headline) -> str:
+    used = "examined" if attack.game.startswith("examined") else "used"
+    return (
+        f"shown one item this person {used} and one they did not, {who} picks the right one "
+        f"{formatting.in_hundred(attack.auc.value)}"
     )
-    return text, detail
+
+
+def _outside(observer: ObserverRow) -> str:
+    """What somebody reads whom the guarantee does not cover."""
+    if observer.headline is None:
+        raise ValueError(f"nothing was measured of {observer.who}")
+    times = formatting.in_hundred(observer.headline.auc.value)
+    return f"{formatting.capital(observer.who)}: {times}, outside the guarantee."
+
+
+def _headline_detail(attack: Headline) -> str:
+    comparison = "about as good as"
+    if attack.excess.lo > 0:
+        comparison = "better than"
+    elif attack.excess.hi < 0:
+        comparison = "worse than"
+    return (
+        f"Strongest of {attack.candidates} attacks: {attack.attack}, chosen on {attack.selection_users} users and "
+        f"measured on {attack.n_users} others: AUC {formatting.share(attack.auc.value)} (95 % over users "
+        f"{formatting.share(attack.auc.lo)} to {formatting.share(attack.auc.hi)}), {comparison} the popularity "
+        f"guess at {formatting.share(attack.popularity_auc)}; excess {formatting.signed(attack.excess.value)} "
+        f"({formatting.signed(attack.excess.lo)} to {formatting.signed(attack.excess.hi)})."
+    )
 
 
 def _support(leak: SupportLeak) -> tuple[str, str]:
@@ -186,13 +215,17 @@ def _measured(cell: Cell) -> str:
 def _coin(cell: Cell) -> str:
     """How the strongest attack does in the inclusion game."""
     attack = inclusion_attack(cell.attacks)
-    if attack is None:
+    if attack is None or attack.halves is None:
         return ""
     text = (
         f"With randomised inclusion, the strongest attack ({attack.attack}) reaches AUC "
-        f"{formatting.share(attack.auc.mean)}"
+        f"{formatting.share(attack.halves.auc.value)}"
     )
-    return f"{text}; the claim allows at most {formatting.share(attack.ceiling.auc)}." if attack.ceiling else f"{text}."
+    if attack.ceiling is None:
+        return f"{text}."
+    if too_weak_to_test(attack.ceiling):
+        return f"{text}; the claim allows at most {formatting.share(attack.ceiling.auc)}: too weak to be tested."
+    return f"{text}; the claim allows at most {formatting.share(attack.ceiling.auc)}."
 
 
 def _claim(guarantee: GuaranteeRow) -> tuple[str, str]:
@@ -211,6 +244,8 @@ def _claim(guarantee: GuaranteeRow) -> tuple[str, str]:
         text += " This holds against a server that follows the protocol, as long as enough clients are honest."
     if guarantee.epsilon > WEAK_EPSILON:
         text += " That is a weak or vacuous promise: such a factor rules out next to nothing."
+    else:
+        text += f" The guarantee is {grade(guarantee.epsilon)}: {odds_sentence(guarantee.epsilon)}."
     detail = (
         f"Per {guarantee.per}, for {formatting.named(formatting.UNITS, guarantee.unit)}, except with probability "
         "delta = "

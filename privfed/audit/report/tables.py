@@ -5,24 +5,28 @@ from pathlib import Path
 import pandas as pd
 
 from privfed.audit.report.aggregates import rate_at
-from privfed.audit.report.headline import PROTECTED_TAPS, inclusion_attack, measured
-from privfed.audit.report.records import POPULARITY, AuditReport, ReportError, Run
+from privfed.audit.report.headline import inclusion_attack, measured, same_attack
+from privfed.audit.report.records import AuditReport, Headline, ReportError, Run
 
 
 def runs_table(report: AuditReport) -> pd.DataFrame:
     """One row per run.
 
-    Ranking metrics are those of the test part. `auc_max` is the highest AUC of any attack but the popularity
-    guess behind the mechanism, over all games and candidates; `attack`, `tap`, `game`, `scope` and
-    `attack_rounds` say which it was, and `tpr_1pct` and `auc_gain` belong to that same attack. `auc_inclusion` is the
-    highest where inclusion bits decided and `auc_ceiling` what the claim allows there; `eps_lb` and `eps_hat` are the
-    highest measured lower bound and estimate of epsilon, for the unit beside them. An infinite epsilon is the string
-    "inf".
+    Ranking metrics are those of the test part. `auc` is that of the attack which speaks for the setting (chosen over
+    all seeds on one group of audited users, measured in this run on the others); `auc_popularity` and `auc_excess`
+    stand beside it, and `attack`, `tap`, `game`, `scope` and `attack_rounds` say which it was. `tpr_1pct` is its rate
+    over all audited users. `auc_inclusion` is that of the strongest attack where inclusion bits decided, and
+    `auc_ceiling` what the claim allows there; `eps_lb` and `eps_hat` are the highest measured lower bound and estimate
+    of epsilon, for the unit beside them. An infinite epsilon is the string "inf".
     """
     metrics = list(
         dict.fromkeys(f"{row.name}@{row.k}" for run in report.runs for row in run.utility if row.part == "test")
     )
-    rows = [_row(run, str(report.dataset.get("name")), metrics) for run in report.runs]
+    cells = {(cell.method, cell.setting.slug): cell for cell in report.aggregates}
+    rows = [
+        _row(run, cells[run.method, run.setting.slug].headline, str(report.dataset.get("name")), metrics)
+        for run in report.runs
+    ]
     return pd.DataFrame(rows)
 
 
@@ -39,7 +43,7 @@ def write_runs(report: AuditReport, path: Path) -> None:
         raise ReportError(msg) from error
 
 
-def _row(run: Run, dataset: str, metrics: list[str]) -> dict[str, object]:
+def _row(run: Run, headline: Headline | None, dataset: str, metrics: list[str]) -> dict[str, object]:
     utility = {f"{row.name}@{row.k}": row.value for row in run.utility if row.part == "test"}
     claim = run.guarantee
     return {
@@ -55,7 +59,7 @@ def _row(run: Run, dataset: str, metrics: list[str]) -> dict[str, object]:
         "neighbours": claim.neighbours,
         "trust": claim.trust,
         "accountant": claim.accountant,
-        **_strongest_attack(run),
+        **_headline(run, headline),
         **_inclusion_game(run),
         **_measured_epsilons(run),
         "up_bytes": run.comm.up_bytes_per_client_round,
@@ -68,24 +72,30 @@ def _row(run: Run, dataset: str, metrics: list[str]) -> dict[str, object]:
     }
 
 
-def _strongest_attack(run: Run) -> dict[str, object]:
-    rivals = [row for row in run.attacks if row.tap in PROTECTED_TAPS and row.attack != POPULARITY]
-    worst = max(rivals, key=lambda row: row.auc.value, default=None)
+def _headline(run: Run, headline: Headline | None) -> dict[str, object]:
+    row = next((row for row in run.attacks if headline is not None and same_attack(row, headline)), None)
+    halves = row and row.halves
     return {
-        "auc_max": worst and worst.auc.value,
-        "tpr_1pct": worst and rate_at(worst, 0.01),
-        "auc_gain": worst and worst.gain.value,
-        "attack": worst and worst.attack,
-        "tap": worst and worst.tap,
-        "game": worst and worst.game,
-        "scope": worst and worst.scope,
-        "attack_rounds": worst and " ".join(map(str, worst.rounds)),
+        "auc": halves and halves.auc.value,
+        "auc_lo": halves and halves.auc.lo,
+        "auc_hi": halves and halves.auc.hi,
+        "auc_popularity": halves and halves.popularity_auc,
+        "auc_excess": halves and halves.gain.value,
+        "tpr_1pct": row and rate_at(row, 0.01),
+        "attack": row and row.attack,
+        "tap": row and row.tap,
+        "game": row and row.game,
+        "scope": row and row.scope,
+        "attack_rounds": row and " ".join(map(str, row.rounds)),
     }
 
 
 def _inclusion_game(run: Run) -> dict[str, object]:
     row = inclusion_attack(run.attacks)
-    return {"auc_inclusion": row and row.auc.value, "auc_ceiling": row and row.ceiling and row.ceiling.auc}
+    return {
+        "auc_inclusion": row and row.halves and row.halves.auc.value,
+        "auc_ceiling": row and row.ceiling and row.ceiling.auc,
+    }
 
 
 def _measured_epsilons(run: Run) -> dict[str, object]:

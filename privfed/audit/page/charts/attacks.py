@@ -22,7 +22,7 @@ from privfed.audit.page.charts.drawing import (
 )
 from privfed.audit.report import formatting
 from privfed.audit.report.aggregates import grouped
-from privfed.audit.report.headline import at_main_tap, attribute_guess, auc, is_large, protected_cells
+from privfed.audit.report.headline import at_main_tap, attribute_guess, chosen, is_large, protected_cells
 from privfed.audit.report.records import POPULARITY, AttackCell, AuditReport, Cell
 
 
@@ -39,9 +39,9 @@ def attack_charts(report: AuditReport) -> list[Chart]:
         if row.scope.startswith(ALL_ITEMS) and row.membership == "natural"
     ]
     if is_large(report):
-        real = [pair for pair in pairs if pair[1].attack != POPULARITY]
-        rivals = grouped(real, lambda pair: (pair[0].method, pair[0].setting.slug, pair[1].game)).values()
-        strongest = grouped((max(same, key=lambda pair: auc(pair[1])) for same in rivals), lambda pair: pair[1].game)
+        views = grouped(pairs, lambda pair: (pair[0].method, pair[0].setting.slug, pair[1].game)).values()
+        best = ((same[0][0], chosen(row for _, row in same)) for same in views)
+        strongest = grouped(((cell, row) for cell, row in best if row is not None), lambda pair: pair[1].game)
         return [_strongest_chart(report, game, same) for game, same in strongest.items()]
     return [
         _attack_chart(report, method, game, same)
@@ -101,10 +101,16 @@ def _attack_chart(report: AuditReport, method: str, game: str, pairs: list[tuple
 def _strongest_chart(report: AuditReport, game: str, pairs: list[tuple[Cell, AttackCell]]) -> Chart:
     rows: list[Row] = [
         named(cell)
-        | {"attack": formatting.capital(row.attack), "auc": row.auc.mean, "lo": row.users.lo, "hi": row.users.hi}
+        | {
+            "attack": formatting.capital(row.attack),
+            "auc": row.halves.auc.value,
+            "lo": row.halves.auc.lo,
+            "hi": row.halves.auc.hi,
+        }
         for cell, row in pairs
+        if row.halves is not None
     ]
-    popularity = float(np.mean([row.popularity_auc for _, row in pairs]))
+    popularity = float(np.mean([row.halves.popularity_auc for _, row in pairs if row.halves is not None]))
     x, lanes = _auc_axis(rows), LabelRows.from_rows(rows)
     base = alt.Chart(data(rows)).encode(**lanes.encodings, color=setting_colour(report, [cell for cell, _ in pairs]))
     layers = [

@@ -28,7 +28,7 @@ from privfed.audit.page.charts.drawing import (
 from privfed.audit.report import formatting
 from privfed.audit.report.aggregates import grouped
 from privfed.audit.report.frontier import dominated
-from privfed.audit.report.headline import main_attack, main_utility, popularity_utility, protected_cells
+from privfed.audit.report.headline import headline_row, main_utility, popularity_utility, protected_cells
 from privfed.audit.report.records import POPULARITY, AttackCell, AuditReport, Cell
 from privfed.privacy.statements import WEAK_EPSILON
 
@@ -47,7 +47,7 @@ def frontier_charts(report: AuditReport) -> list[Chart]:
     """Utility against the strongest attack, in the same panels; none for a panel in which nothing was attacked."""
     charts = []
     for (trust, unit), cells in _panels(report).items():
-        attacked = [(cell, attack) for cell in cells if (attack := main_attack(cell)) is not None]
+        attacked = [(cell, attack) for cell in cells if (attack := headline_row(cell)) is not None]
         if len(attacked) > 1:
             charts.append(_against_attack(report, trust, unit, attacked))
     return charts
@@ -191,7 +191,11 @@ def _against_attack(report: AuditReport, trust: str, unit: str, attacked: list[t
     cells = [cell for cell, _ in attacked]
     rates = [attack.tpr_at_1pct.mean if attack.tpr_at_1pct else None for _, attack in attacked]
     by_rate = all(rate is not None for rate in rates)
-    costs = [rate for rate in rates if rate is not None] if by_rate else [attack.auc.mean for _, attack in attacked]
+    costs = (
+        [rate for rate in rates if rate is not None]
+        if by_rate
+        else [cell.headline.auc.value for cell in cells if cell.headline]
+    )
     what = "items found at 1 % false alarms" if by_rate else "AUC of the strongest attack"
     rows = [
         _utility_row(cell)

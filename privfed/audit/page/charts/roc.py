@@ -26,17 +26,20 @@ from privfed.audit.page.charts.drawing import (
 )
 from privfed.audit.report import formatting
 from privfed.audit.report.aggregates import grouped
-from privfed.audit.report.headline import inclusion_attack, is_large, main_attack, protected_cells
+from privfed.audit.report.ceilings import too_weak_to_test
+from privfed.audit.report.headline import headline_row, inclusion_attack, is_large, protected_cells
 from privfed.audit.report.records import POPULARITY, AttackCell, AttackRow, AuditReport, CeilingRow, Cell, RocRow
 
 ROC_GRID: Float64[np.ndarray, " points"] = np.logspace(-3, 0, 46)
 _HEIGHT = 230
 _KINDS = ("strongest", "other", "popularity", "ceiling")
+_MIN_FALSE_ALARMS = 10
+"""Nothing is drawn below as many false alarms: a rate made of fewer is noise."""
 
 
 def roc_charts(report: AuditReport) -> list[Chart]:
     """Curves of the main game behind the mechanism."""
-    return _charts(report, main_attack, "roc")
+    return _charts(report, headline_row, "roc")
 
 
 def inclusion_charts(report: AuditReport) -> list[Chart]:
@@ -54,42 +57,49 @@ def _charts(report: AuditReport, strongest: Callable[[Cell], AttackCell | None],
 
 def _of_cell(report: AuditReport, cell: Cell, best: AttackCell, slug: str) -> Chart:
     """All attacks of one cell on the view of the strongest."""
-    curves: list[Row] = []
+    curves, bands = list[Row](), list[Row]()
     for (attack, rounds), rows in grouped(_beside(report, cell, best), _attack_key).items():
         kind = "popularity" if attack == POPULARITY else "other"
         if (attack, list(rounds)) == (best.attack, best.rounds):
             kind = "strongest"
         name = f"{formatting.capital(attack)}, {formatting.rounds_short(list(rounds))}"
-        curves += _curve(_mean(rows), {"curve": name, "kind": kind})
+        curves += _curve(_mean(rows), {"curve": name, "kind": kind}, _from_rate(rows))
+        bands += _band(rows, {"curve": name}) if kind == "strongest" else []
     if best.ceiling is not None:
         curves += _curve(_ceiling(best.ceiling), {"curve": f"ceiling of {_claim(best.ceiling)}", "kind": "ceiling"})
     colour = colour_of(report, cell)
     scale = alt.Scale(domain=list(_KINDS), range=[colour, colour, INK, SOFT])
     name = f"{formatting.method_name(cell.method)}, {formatting.setting(cell.setting)}"
     return finished(
-        alt.layer(_diagonal(), _lines(curves, alt.Color("kind:N", scale=scale, legend=None))).properties(
-            height=_HEIGHT
-        ),
+        alt.layer(
+            _diagonal(),
+            *_areas(bands, alt.value(colour)),
+            _lines(curves, alt.Color("kind:N", scale=scale, legend=None)),
+        ).properties(height=_HEIGHT),
         f"{slug}_{formatting.file_name(cell.method)}_{cell.setting.slug}",
         name,
         f"ROC on logarithmic axes: {name}. {_curve_sentence(best)}",
-        key="thick: strongest attack; thin: others; dashed: popularity guess; dotted: chance; long dashes: ceiling",
+        key="thick: strongest attack, its 95 % band; thin: others; dashed: popularity; dotted: chance; long: ceiling",
     )
 
 
 def _of_method(report: AuditReport, method: str, pairs: Sequence[tuple[Cell, AttackCell]], slug: str) -> Chart:
     """The strongest attack of every setting of one method."""
-    curves: list[Row] = []
+    curves, bands = list[Row](), list[Row]()
     for cell, best in pairs:
         setting = named(cell)
         for (attack, rounds), rows in grouped(_beside(report, cell, best), _attack_key).items():
             if (attack, list(rounds)) == (best.attack, best.rounds):
-                curves += _curve(_mean(rows), setting | {"curve": formatting.capital(attack), "kind": "strongest"})
+                line = setting | {"curve": formatting.capital(attack), "kind": "strongest"}
+                curves += _curve(_mean(rows), line, _from_rate(rows))
+                bands += _band(rows, line)
         if best.ceiling is not None:
             ceiling_row = {"curve": f"ceiling of {_claim(best.ceiling)}", "kind": "ceiling"}
             curves += _curve(_ceiling(best.ceiling), setting | ceiling_row)
     popular = [row for row in _beside(report, *pairs[0]) if row.attack == POPULARITY]
-    guess = _curve(_mean(popular), {"curve": "Popularity", "kind": "popularity"}) if popular else []
+    guess = (
+        _curve(_mean(popular), {"curve": "Popularity", "kind": "popularity"}, _from_rate(popular)) if popular else []
+    )
     name = formatting.method_name(method)
     description = " ".join(
         f"{formatting.capital(formatting.setting(cell.setting))}: {_curve_sentence(best)}" for cell, best in pairs
@@ -97,13 +107,14 @@ def _of_method(report: AuditReport, method: str, pairs: Sequence[tuple[Cell, Att
     return finished(
         alt.layer(
             _diagonal(),
+            *_areas(bands, setting_colour(report, [cell for cell, _ in pairs])),
             *([_lines(guess, alt.value(INK))] if guess else []),
             _lines(curves, setting_colour(report, [cell for cell, _ in pairs])),
         ).properties(height=_HEIGHT),
         f"{slug}_{formatting.file_name(method)}",
         name,
         f"ROC on logarithmic axes: {name}, the strongest attack of each setting. {description}",
-        key="lines: strongest attack of each setting; dashed: popularity guess; dotted: chance; long dashes: ceiling",
+        key="lines: strongest attack of each setting, 95 % bands; dashed: popularity; dotted: chance; long: ceiling",
     )
 
 
@@ -139,21 +150,51 @@ def _claim(ceiling: CeilingRow) -> str:
     return f"epsilon {formatting.epsilon(ceiling.epsilon)}"
 
 
-def _curve(tpr: Float64[np.ndarray, " points"], about: Row) -> list[Row]:
+def _curve(tpr: Float64[np.ndarray, " points"], about: Row, from_rate: float = 0.0) -> list[Row]:
     return [
         {"fpr": float(f"{f:.3g}"), "tpr": float(f"{t:.3g}")} | about
         for f, t in zip(ROC_GRID, np.maximum(tpr, ROC_GRID[0]), strict=True)
+        if f >= from_rate
     ]
 
 
-def _axes() -> dict[str, Any]:
+def _from_rate(rows: Sequence[AttackRow]) -> float:
+    """The rate of false alarms at which there are enough of them in every seed."""
+    return max(_MIN_FALSE_ALARMS / max(row.n_nonmembers, 1) for row in rows)
+
+
+def _band(rows: Sequence[AttackRow], about: Row) -> list[Row]:
+    """The 95 % band over users, ends averaged over seeds; empty where a seed has none."""
+    if not all(row.roc.lo for row in rows):
+        return []
+    low, high = (np.mean([np.interp(ROC_GRID, row.roc.fpr, end(row.roc)) for row in rows], axis=0) for end in _ENDS)
+    from_rate = _from_rate(rows)
+    return [
+        {"fpr": float(f"{f:.3g}"), "lo": float(f"{max(a, ROC_GRID[0]):.3g}"), "hi": float(f"{b:.3g}")} | about
+        for f, a, b in zip(ROC_GRID, low, np.maximum(high, ROC_GRID[0]), strict=True)
+        if f >= from_rate
+    ]
+
+
+_ENDS: tuple[Callable[[RocRow], list[float]], ...] = (lambda roc: roc.lo, lambda roc: roc.hi)
+
+
+def _areas(bands: list[Row], colour: Any) -> list[alt.Chart]:
+    if not bands:
+        return []
+    detail = ["curve:N", "setting:N"] if "setting" in bands[0] else ["curve:N"]
+    area = alt.Chart(data(bands)).mark_area(opacity=0.18, interpolate="monotone")
+    return [area.encode(**_axes("lo:Q"), y2="hi:Q", detail=detail, color=colour)]
+
+
+def _axes(y: str = "tpr:Q") -> dict[str, Any]:
     def axis(title: str) -> alt.Axis:
         return alt.Axis(title=title, values=[0.001, 0.01, 0.1, 1], format=".1~%", grid=True)
 
     scale = alt.Scale(type="log", domain=[ROC_GRID[0], 1.0], nice=False, clamp=True)
     return {
         "x": alt.X("fpr:Q", scale=scale, axis=axis("false alarms")),
-        "y": alt.Y("tpr:Q", scale=scale, axis=axis("items found")),
+        "y": alt.Y(y, scale=scale, axis=axis("items found")),
     }
 
 
@@ -194,6 +235,8 @@ def _lines(curves: list[Row], colour: Any) -> alt.Chart:
 def _curve_sentence(best: AttackCell) -> str:
     rate = f"{best.tpr_at_1pct.mean:.1%}" if best.tpr_at_1pct else "an unresolved share"
     text = f"The strongest attack, {best.attack}, finds {rate} of the used items at 1 % false alarms; chance: 1 %."
+    if best.ceiling is not None and too_weak_to_test(best.ceiling):
+        text += " The claim allows nearly everything: it is too weak to be tested so."
     if best.ceiling is not None:
         ceiling = tpr_ceiling(0.01, best.ceiling.epsilon, best.ceiling.delta)
         text += f" The claim allows at most {ceiling:.1%}."
