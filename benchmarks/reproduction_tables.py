@@ -1,4 +1,4 @@
-"""Tables of `docs/reproduction.md`, from the files of results."""
+"""Tables of `docs/results/reproduction.md`, from the files of results."""
 
 import statistics
 from collections.abc import Sequence

@@ -59,7 +59,9 @@ def test_tests_that_a_page_names_exist(page: Path) -> None:
 
 
 def test_every_line_of_the_threat_model_names_its_test() -> None:
-    _, _, after = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8").partition("<!-- threats -->\n")
+    _, _, after = (
+        (ROOT / "docs" / "guides" / "deploying.md").read_text(encoding="utf-8").partition("<!-- threats -->\n")
+    )
     table, end, _ = after.partition("<!-- threats end -->")
     lines = table.splitlines()[2:]
     assert end

@@ -1,6 +1,6 @@
 """Tables and charts of the suite: from `suite.json` into a page, between two markers, and SVG files next to it.
 
-    python -m benchmarks.tables benchmarks/results/suite.json docs/performance.md
+    python -m benchmarks.tables benchmarks/results/suite.json docs/results/performance.md
 
 All that stands between the markers is replaced; everything else on the page stays. `suite.py` calls this at its end.
 """
@@ -19,7 +19,7 @@ from benchmarks.speed.suite.charts import Growth, Round, growth_chart, peers_cha
 from benchmarks.speed.suite.work import FORMULAS, least_seconds
 
 MIB = 2**20
-CHARTS = ROOT / "docs" / "performance"
+CHARTS = ROOT / "docs" / "results" / "performance"
 Row = Mapping[str, Any]
 
 
