@@ -8,8 +8,8 @@ noise. Noise is sized for the whole run, backwards from epsilon, for any one use
 of the three, which may work for the server. Keys come from the operating system; nothing here follows from a seed.
 
 What runs is what a deployment runs (docs/guides/deploying.md); that all of it is on one machine protects nobody.
-Everything that was started is stopped again, and the folder keeps logs, keys, ledgers and the trained model where --folder names
-one.
+Everything that was started is stopped again, and the folder keeps logs, keys, ledgers and the trained model where
+--folder names one.
 """
 
 import argparse
