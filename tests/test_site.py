@@ -18,6 +18,7 @@ GENERATED = {f"reference/{name}.md" for name in ("commands", "settings", "report
 def prose(text: str) -> str:
     """What a person wrote: without tables that a script writes, programs, comments and addresses."""
     text = re.sub(r"<!-- (.+): begin -->.*?<!-- \1: end -->", "", text, flags=re.DOTALL)
+    text = re.sub(r"<!-- (.+) -->.*?<!-- end of \1 -->", "", text, flags=re.DOTALL)
     text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
     text = re.sub(r"</?\w[^>]*>", "", text)
