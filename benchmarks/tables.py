@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks import cost_tables, doc_tables, five_tables, harness, private_tables, reproduction_tables
+from benchmarks import (
+    attribute_tables,
+    cost_tables,
+    doc_tables,
+    five_tables,
+    harness,
+    private_tables,
+    reproduction_tables,
+)
 from benchmarks.markdown import replaced
 from benchmarks.speed.suite.page import CHARTS, Page
 
@@ -72,6 +80,7 @@ TABLES = (
     Table("results/performance.md", "clipping", cost_tables.clipping, ("vae",)),
     Table("results/performance.md", "DFMR in shares", cost_tables.dfmr_cost, ("dfmr_cost_jd-dfmr",)),
     Table("results/performance.md", "masking", cost_tables.masking, ("secure_aggregation",)),
+    Table("explanation/attacks/attributes.md", "attributes", attribute_tables.attributes, ("attributes",)),
     Table("results/flower.md", "exchanges", cost_tables.exchanges, ("flower",)),
     Table("results/flower.md", "losses", cost_tables.losses, ("nodes", "flower_faults")),
     Table("results/flower.md", "parity over Flower", doc_tables.flower_parity, ("flower_parity",)),
