@@ -3,6 +3,7 @@
 # make slow: the tests that make test leaves out because they take long.
 # make explore: property tests on random examples, for EXPLORE_MINUTES (10) minutes.
 # make faults: every planted fault that an audit has to find, beyond those that make test plants.
+# make docs: the site of the documentation, in site/.
 # make federation: a SuperLink and three nodes on this machine, over TLS, train a private recommender.
 PYTHON ?= python3
 VENV ?= .venv
@@ -12,7 +13,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 
 EXPLORE_MINUTES ?= 10
 
-.PHONY: audit quick test slow faults explore check bench federation clean
+.PHONY: audit quick test slow faults explore check bench docs federation clean
 
 audit: $(READY)
 	$(BIN)/privfed audit
@@ -41,16 +42,19 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks.speed.rounds methods
 
+docs: $(READY)
+	$(BIN)/mkdocs build --strict
+
 federation: $(READY)
 	$(INSTALL) -e ".[flower]"
 	$(BIN)/python examples/flower/federation.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) torch -e ".[dev,flower]" || { \
+	$(INSTALL) torch -e ".[dev,docs,flower]" || { \
 	    echo "flwr cannot be installed here, so the tests that need it are skipped and make federation will not run"; \
-	    $(INSTALL) torch -e ".[dev]"; }
+	    $(INSTALL) torch -e ".[dev,docs]"; }
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) audit runs
+	rm -rf $(VENV) audit runs site

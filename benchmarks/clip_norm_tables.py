@@ -1,4 +1,4 @@
-"""Tables of `docs/choosing_a_clip_norm.md`: what was measured of clip norms, and the defaults of methods."""
+"""Tables of `docs/guides/choosing_a_clip_norm.md`: what was measured of clip norms, and the defaults of methods."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

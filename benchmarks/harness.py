@@ -156,6 +156,20 @@ def results(name: str, folder: Path = RESULTS) -> Any:
     return read(folder / f"{name}.json")["results"]
 
 
+def provenance(name: str) -> str:
+    """What measured the rows of a file, in one sentence: command, commit, machine and day."""
+    session = read(RESULTS / f"{name}.json")["sessions"][-1]
+    machine, commit, day = session["machine"], session["commit"], session["date"]
+    on = "machine not recorded"
+    if isinstance(machine, dict):
+        on = f"{machine.get('processor') or 'unnamed processor'}, {machine.get('cores')} cores"
+    command = "command not recorded" if session["command"] == NOT_RECORDED else f"`{session['command']}`"
+    if isinstance(commit, dict):
+        commit = " and ".join(f"{one[:9]} ({what})" for what, one in commit.items())
+    at = f"commit {commit[:9]}" if len(commit.split()[0]) == 40 else commit.removeprefix(f"{NOT_RECORDED}; ")
+    return f"`benchmarks/results/{name}.json`: {command}; {at}; {on}; {day.removeprefix(f'{NOT_RECORDED}; ')[:20]}."
+
+
 class Record:
     """A file of results that is written after every row.
 

@@ -1,4 +1,4 @@
-"""Tables of `docs/private_recommender.md` and `docs/bridge.md`, from the files of results."""
+"""Tables of `docs/results/private_recommender.md` and `docs/results/bridge.md`, from the files of results."""
 
 from collections.abc import Sequence
 

@@ -11,11 +11,21 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks import clip_norm_tables, doc_tables, harness, private_tables, reproduction_tables
+from benchmarks import (
+    attribute_tables,
+    clip_norm_tables,
+    cost_tables,
+    doc_tables,
+    five_tables,
+    harness,
+    private_tables,
+    reproduction_tables,
+)
 from benchmarks.markdown import replaced
 from benchmarks.speed.suite.page import CHARTS, Page
 
 DOCS = harness.ROOT / "docs"
+PICTURE = DOCS / "assets" / "five_systems.svg"
 
 
 @dataclass(frozen=True)
@@ -26,11 +36,20 @@ class Table:
         page: below `docs`.
         name: in its markers.
         lines: what stands between them.
+        sources: names of the files of results that they show.
     """
 
     page: str
     name: str
     lines: Callable[[], Iterable[str]]
+    sources: tuple[str, ...]
+
+    def written(self) -> list[str]:
+        """The lines, and below them where they come from."""
+        lines = list(self.lines())
+        while lines and not lines[-1]:
+            lines.pop()
+        return [*lines, "", "*From " + " ".join(map(harness.provenance, self.sources)) + "*"]
 
 
 def suite(charts: Path | None = None) -> Iterable[str]:
@@ -38,60 +57,164 @@ def suite(charts: Path | None = None) -> Iterable[str]:
     return Page(harness.read(harness.RESULTS / "suite.json"), charts).lines()
 
 
+CATALOGUES = tuple(f"private_gram_table_{data}" for data in private_tables.CATALOGUES)
+BRIDGED = tuple(f"bridge_ml-100k_{system}" for system in private_tables.SYSTEMS)
 TABLES = (
-    Table("performance.md", "suite", suite),
-    Table("privacy.md", "accounting oracles", doc_tables.accounting_oracles),
-    Table("secure_aggregation.md", "signed sums", doc_tables.signed_sums),
-    Table("from_real_numbers_to_bits.md", "float noise", doc_tables.float_noise),
-    Table("from_real_numbers_to_bits.md", "grid cost", doc_tables.grid_cost),
-    Table("from_real_numbers_to_bits.md", "planted faults", doc_tables.planted_faults),
-    Table("wire_compression.md", "wire compression", doc_tables.wire_compression),
-    Table("performance.md", "rounds with evaluation", doc_tables.rounds_evaluated),
-    Table("performance.md", "graphs of GPFedRec", doc_tables.gpfedrec_graphs),
-    Table("performance.md", "one and two processes", doc_tables.scale_out),
-    Table("performance/flower.md", "parity over Flower", doc_tables.flower_parity),
-    Table("performance/flower.md", "cost of a device", doc_tables.devices),
-    Table("performance/flower.md", "cost of signatures", doc_tables.signed_rounds),
-    Table("performance/flower.md", "liars", doc_tables.lying_rounds),
-    Table("reproduction.md", "personalisation", reproduction_tables.personalisation),
-    Table("reproduction.md", "depth of the autoencoder", reproduction_tables.depth),
-    Table("reproduction.md", "user-level privacy", reproduction_tables.user_level),
-    Table("reproduction.md", "DFMR on JD", reproduction_tables.dfmr_quality),
-    Table("reproduction.md", "DFMR differences", reproduction_tables.dfmr_differences),
-    Table("reproduction.md", "DFMR on films", reproduction_tables.dfmr_films),
-    Table("reproduction.md", "DFMR on shops", reproduction_tables.dfmr_shops),
-    Table("reproduction.md", "padding", reproduction_tables.leakage),
-    Table("reproduction.md", "HeteFedRec on NCF", reproduction_tables.hetefedrec_ncf),
-    Table("reproduction.md", "HeteFedRec differences", reproduction_tables.hetefedrec_differences),
-    Table("reproduction.md", "HeteFedRec on LightGCN", reproduction_tables.hetefedrec_lightgcn),
-    Table("reproduction.md", "HeteFedRec default", reproduction_tables.hetefedrec_good),
-    Table("reproduction.md", "HeteFedRec behind noise", reproduction_tables.hetefedrec_private),
-    Table("reproduction.md", "FAIR", reproduction_tables.fair_quality),
-    Table("reproduction.md", "FAIR differences", reproduction_tables.fair_differences),
-    Table("reproduction.md", "FAIR without small devices", reproduction_tables.fair_loss),
-    Table("reproduction.md", "FAIR by memory", reproduction_tables.fair_ladder),
-    Table("reproduction.md", "FAIR ratings", reproduction_tables.fair_ratings),
-    Table("reproduction.md", "unequal uploads", reproduction_tables.unequal_uploads),
-    Table("reproduction.md", "IMIA", reproduction_tables.imia),
-    Table("reproduction.md", "canaries", reproduction_tables.canaries),
-    Table("private_recommender.md", "budgets", private_tables.budgets),
-    Table("private_recommender.md", "populations", private_tables.populations),
-    Table("private_recommender.md", "larger populations", private_tables.larger_populations),
-    Table("private_recommender.md", "refreshes", private_tables.refreshes),
-    Table("private_recommender.md", "refreshed quality", private_tables.refreshed_quality),
-    Table("private_recommender.md", "cohorts", private_tables.cohorts),
-    Table("private_recommender.md", "masked sums", private_tables.masked_sums),
-    Table("private_recommender.md", "dropouts", private_tables.dropouts),
-    Table("private_recommender.md", "catalogues", private_tables.catalogues),
-    Table("choosing_a_clip_norm.md", "clip norms", clip_norm_tables.measured),
-    Table("choosing_a_clip_norm.md", "default clip norms", clip_norm_tables.defaults),
-    Table("bridge.md", "bridge", private_tables.bridge),
-    Table("bridge.md", "bridge differences", private_tables.bridge_differences),
-    Table("empirical_epsilon.md", "two inputs", partial(doc_tables.empirical_epsilon, "two inputs")),
-    Table("empirical_epsilon.md", "one run", partial(doc_tables.empirical_epsilon, "one run")),
-    Table("empirical_epsilon.md", "one-shot canaries", partial(doc_tables.empirical_epsilon, "one-shot canaries")),
-    Table("empirical_epsilon.md", "scatter", partial(doc_tables.empirical_epsilon, "scatter")),
-    Table("empirical_epsilon.md", "coverage", partial(doc_tables.empirical_epsilon, "coverage")),
+    Table("../README.md", "five rows", five_tables.readme, ("five_systems",)),
+    Table("results/five_systems.md", "five systems", five_tables.audited, ("five_systems",)),
+    Table("results/performance.md", "suite", suite, ("suite",)),
+    Table("explanation/privacy.md", "accounting oracles", doc_tables.accounting_oracles, ("accounting_oracles",)),
+    Table("explanation/secure_aggregation.md", "signed sums", doc_tables.signed_sums, ("signed_sums",)),
+    Table(
+        "explanation/from_real_numbers_to_bits.md",
+        "float noise",
+        doc_tables.float_noise,
+        ("float_noise_before", "float_noise_after"),
+    ),
+    Table("explanation/from_real_numbers_to_bits.md", "grid cost", doc_tables.grid_cost, ("rounds_noise",)),
+    Table("explanation/from_real_numbers_to_bits.md", "planted faults", doc_tables.planted_faults, ("planted_faults",)),
+    Table("explanation/wire_compression.md", "wire compression", doc_tables.wire_compression, ("wire_compression",)),
+    Table("results/performance.md", "rounds with evaluation", doc_tables.rounds_evaluated, ("rounds_evaluated",)),
+    Table("results/performance.md", "graphs of GPFedRec", doc_tables.gpfedrec_graphs, ("gpfedrec_scale",)),
+    Table("results/performance.md", "one and two processes", doc_tables.scale_out, ("scale_out",)),
+    Table("results/performance.md", "edges of graphs", cost_tables.graph_edges, ("gpfedrec_scale",)),
+    Table("results/performance.md", "clipping", cost_tables.clipping, ("vae",)),
+    Table("results/performance.md", "DFMR in shares", cost_tables.dfmr_cost, ("dfmr_cost_jd-dfmr",)),
+    Table("results/performance.md", "masking", cost_tables.masking, ("secure_aggregation",)),
+    Table("explanation/attacks/attributes.md", "attributes", attribute_tables.attributes, ("attributes",)),
+    Table("results/flower.md", "exchanges", cost_tables.exchanges, ("flower",)),
+    Table("results/flower.md", "losses", cost_tables.losses, ("nodes", "flower_faults")),
+    Table("results/flower.md", "parity over Flower", doc_tables.flower_parity, ("flower_parity",)),
+    Table("results/flower.md", "cost of a device", doc_tables.devices, ("nodes",)),
+    Table("results/flower.md", "cost of signatures", doc_tables.signed_rounds, ("nodes",)),
+    Table("results/flower.md", "liars", doc_tables.lying_rounds, ("nodes",)),
+    Table(
+        "results/reproduction.md",
+        "personalisation",
+        reproduction_tables.personalisation,
+        ("feddae_personalisation_ml-100k",),
+    ),
+    Table("results/reproduction.md", "depth of the autoencoder", reproduction_tables.depth, ("feddae_depth_ml-100k",)),
+    Table(
+        "results/reproduction.md",
+        "user-level privacy",
+        reproduction_tables.user_level,
+        ("feddae_privacy_ml-100k", "feddae_privacy_ml-1m"),
+    ),
+    Table("results/reproduction.md", "DFMR on JD", reproduction_tables.dfmr_quality, ("dfmr_quality_jd-dfmr",)),
+    Table(
+        "results/reproduction.md", "DFMR differences", reproduction_tables.dfmr_differences, ("dfmr_quality_jd-dfmr",)
+    ),
+    Table(
+        "results/reproduction.md", "DFMR on films", reproduction_tables.dfmr_films, ("dfmr_quality_ml-100k-behaviours",)
+    ),
+    Table(
+        "results/reproduction.md",
+        "DFMR on shops",
+        reproduction_tables.dfmr_shops,
+        ("dfmr_quality_tmall-dfmr", "dfmr_quality_ub-dfmr"),
+    ),
+    Table("results/reproduction.md", "padding", reproduction_tables.leakage, ("dfmr_leakage_jd-dfmr",)),
+    Table(
+        "results/reproduction.md", "HeteFedRec on NCF", reproduction_tables.hetefedrec_ncf, ("hetefedrec_table_ncf",)
+    ),
+    Table(
+        "results/reproduction.md",
+        "HeteFedRec differences",
+        reproduction_tables.hetefedrec_differences,
+        ("hetefedrec_table_ncf", "hetefedrec_table_lightgcn"),
+    ),
+    Table(
+        "results/reproduction.md",
+        "HeteFedRec on LightGCN",
+        reproduction_tables.hetefedrec_lightgcn,
+        ("hetefedrec_table_lightgcn",),
+    ),
+    Table("results/reproduction.md", "HeteFedRec default", reproduction_tables.hetefedrec_good, ("hetefedrec_good",)),
+    Table(
+        "results/reproduction.md",
+        "HeteFedRec behind noise",
+        reproduction_tables.hetefedrec_private,
+        ("hetefedrec_private",),
+    ),
+    Table("results/reproduction.md", "FAIR", reproduction_tables.fair_quality, ("fair_table_goodreads-100",)),
+    Table(
+        "results/reproduction.md",
+        "FAIR differences",
+        reproduction_tables.fair_differences,
+        ("fair_table_goodreads-100",),
+    ),
+    Table(
+        "results/reproduction.md",
+        "FAIR without small devices",
+        reproduction_tables.fair_loss,
+        ("fair_loss_goodreads-100",),
+    ),
+    Table("results/reproduction.md", "FAIR by memory", reproduction_tables.fair_ladder, ("fair_ladder_goodreads-100",)),
+    Table("results/reproduction.md", "FAIR ratings", reproduction_tables.fair_ratings, ("fair_ratings_ml-100k",)),
+    Table("results/reproduction.md", "unequal uploads", reproduction_tables.unequal_uploads, ("unequal_attacks",)),
+    Table("results/reproduction.md", "IMIA", reproduction_tables.imia, ("imia",)),
+    Table("results/reproduction.md", "canaries", reproduction_tables.canaries, ("canaries",)),
+    Table("results/private_recommender.md", "budgets", private_tables.budgets, ("private_gram_table_ml-1m",)),
+    Table(
+        "results/private_recommender.md",
+        "populations",
+        private_tables.populations,
+        ("private_populations_scaling", "private_populations_refreshes", "references"),
+    ),
+    Table(
+        "results/private_recommender.md",
+        "larger populations",
+        private_tables.larger_populations,
+        ("private_populations_larger",),
+    ),
+    Table("results/private_recommender.md", "refreshes", private_tables.refreshes, ("private_populations_refreshes",)),
+    Table(
+        "results/private_recommender.md",
+        "refreshed quality",
+        private_tables.refreshed_quality,
+        ("private_populations_refreshes",),
+    ),
+    Table("results/private_recommender.md", "cohorts", private_tables.cohorts, ("private_populations_cohorts",)),
+    Table(
+        "results/private_recommender.md", "masked sums", private_tables.masked_sums, ("private_populations_devices",)
+    ),
+    Table("results/private_recommender.md", "dropouts", private_tables.dropouts, ("private_populations_wire",)),
+    Table("results/private_recommender.md", "catalogues", private_tables.catalogues, CATALOGUES),
+    Table("results/bridge.md", "bridge", private_tables.bridge, BRIDGED),
+    Table("results/bridge.md", "bridge differences", private_tables.bridge_differences, BRIDGED),
+    Table(
+        "explanation/empirical_epsilon.md",
+        "two inputs",
+        partial(doc_tables.empirical_epsilon, "two inputs"),
+        ("empirical_epsilon",),
+    ),
+    Table(
+        "explanation/empirical_epsilon.md",
+        "one run",
+        partial(doc_tables.empirical_epsilon, "one run"),
+        ("empirical_epsilon",),
+    ),
+    Table(
+        "explanation/empirical_epsilon.md",
+        "one-shot canaries",
+        partial(doc_tables.empirical_epsilon, "one-shot canaries"),
+        ("empirical_epsilon",),
+    ),
+    Table(
+        "explanation/empirical_epsilon.md",
+        "scatter",
+        partial(doc_tables.empirical_epsilon, "scatter"),
+        ("empirical_epsilon",),
+    ),
+    Table(
+        "explanation/empirical_epsilon.md",
+        "coverage",
+        partial(doc_tables.empirical_epsilon, "coverage"),
+        ("empirical_epsilon",),
+    ),
+    Table("guides/choosing_a_clip_norm.md", "clip norms", clip_norm_tables.measured, ("clip_norms",)),
+    Table("guides/choosing_a_clip_norm.md", "default clip norms", clip_norm_tables.defaults, ("clip_norms",)),
 )
 
 
@@ -99,7 +222,7 @@ def written(page: str, text: str) -> str:
     """A page with all its tables as the files have them."""
     for table in TABLES:
         if table.page == page:
-            text = replaced(text, table.name, table.lines())
+            text = replaced(text, table.name, table.written())
     return text
 
 
@@ -108,6 +231,7 @@ def write(*, charts: bool = False) -> None:
     if charts:
         CHARTS.mkdir(parents=True, exist_ok=True)
         list(suite(CHARTS))
+    PICTURE.write_text(five_tables.picture(), encoding="utf-8")
     for page in dict.fromkeys(table.page for table in TABLES):
         file = DOCS / page
         file.write_text(written(page, file.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,6 +1,6 @@
 """Secure aggregation as a library: a server learns the sum of many vectors and nothing else about any of them.
 
-It depends on numpy and cryptography only. `docs/secure_aggregation.md` states who is trusted with what.
+It depends on numpy and cryptography only. `docs/explanation/secure_aggregation.md` states who is trusted with what.
 
 Stable, for users: the names of this package, and those that its sub-packages list in `__all__`.
 

@@ -1,4 +1,4 @@
-"""Public names are words of the field: none of ours that `docs/glossary.md` replaced, and no class name twice.
+"""Public names are words of the field: none that `docs/reference/glossary.md` replaced, and no class name twice.
 
 The packages are parsed and not imported, so that no accelerator, extra or entry point decides what is checked.
 """

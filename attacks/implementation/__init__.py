@@ -1,7 +1,7 @@
 """Attacks on the implementation: noise as numbers in a machine, not as a law on the real line.
 
 Distinguishers give one number per value or row; tests give a p-value that holds whatever was uploaded. Both read only
-released values. See docs/attacks/implementation.md.
+released values. See docs/explanation/attacks/implementation.md.
 """
 
 from attacks.implementation.claimed_noise import ClaimedNoise, NoiseTest

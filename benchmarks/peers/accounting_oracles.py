@@ -1,6 +1,6 @@
 """Epsilons of the product's accounting against oracles that share no code with it, on 20 random settings.
 
-    python -m benchmarks.peers.accounting_oracles          # then `python -m benchmarks.tables` for docs/privacy.md
+    python -m benchmarks.peers.accounting_oracles          # then `python -m benchmarks.tables`
 
 Gaussian noise without sampling has a closed form (Balle and Wang 2018, Theorem 8). For everything else an oracle
 computes the distribution of the privacy loss by itself: from the distribution function of the loss of one release, on a

@@ -2,9 +2,10 @@
 
     python -m benchmarks.privacy.empirical_epsilon
 
-Five tables, those of `docs/empirical_epsilon.md`: two inputs, one run, one-shot canaries, how often each bound lies
-above the truth, and how the one-shot estimates scatter. Delta is 1e-5 for Gaussian noise and 0 for the rest, confidence
-95 %. One process, one thread, about a minute, no data. Results go to `benchmarks/results/empirical_epsilon.json`.
+Five tables, those of `docs/explanation/empirical_epsilon.md`: two inputs, one run, one-shot canaries, how often each
+bound lies above the truth, and how the one-shot estimates scatter. Delta is 1e-5 for Gaussian noise and 0 for the
+rest, confidence 95 %. One process, one thread, about a minute, no data. Results go to
+`benchmarks/results/empirical_epsilon.json`.
 """
 
 from collections.abc import Callable, Iterator, Sequence

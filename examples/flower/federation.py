@@ -7,9 +7,9 @@ Every organisation keeps a third of the users in a process of its own and sends 
 noise. Noise is sized for the whole run, backwards from epsilon, for any one user, and so that it is enough without one
 of the three, which may work for the server. Keys come from the operating system; nothing here follows from a seed.
 
-What runs is what a deployment runs (docs/deploying.md); that all of it is on one machine protects nobody. Everything
-that was started is stopped again, and the folder keeps logs, keys, ledgers and the trained model where --folder names
-one.
+What runs is what a deployment runs (docs/guides/deploying.md); that all of it is on one machine protects nobody.
+Everything that was started is stopped again, and the folder keeps logs, keys, ledgers and the trained model where
+--folder names one.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The formulas behind the limits in `docs/performance.md`, beside the products that a round really makes.
+"""The formulas behind the limits in `docs/results/performance.md`, beside the products that a round really makes.
 
 A limit may leave work out but never count more than is done; and where the formula is about products, it must be most
 of them. `FlopCounterMode` counts products of torch, a multiplication and an addition as two.

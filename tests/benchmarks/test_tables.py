@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from benchmarks import doc_tables, harness, tables
+from benchmarks import doc_tables, five_tables, harness, tables
 from benchmarks.markdown import MarkerError, markers, replaced, table
 
 PAGES = sorted({entry.page for entry in tables.TABLES})
@@ -30,8 +30,8 @@ def test_another_number_on_the_page_is_noticed(entry: tables.Table) -> None:
 
 def test_every_marker_of_the_documentation_is_that_of_a_table() -> None:
     found = {
-        (file.relative_to(tables.DOCS).as_posix(), name)
-        for file in tables.DOCS.rglob("*.md")
+        ("../README.md" if file.parent == harness.ROOT else file.relative_to(tables.DOCS).as_posix(), name)
+        for file in (harness.ROOT / "README.md", *tables.DOCS.rglob("*.md"))
         for name in re.findall(r"<!-- (.+): begin -->", file.read_text(encoding="utf-8"))
     }
     assert found == {(entry.page, entry.name) for entry in tables.TABLES}
@@ -41,6 +41,10 @@ def test_the_faults_of_the_table_are_those_that_are_planted(monkeypatch: pytest.
     monkeypatch.syspath_prepend(str(harness.ROOT / "tests" / "audit" / "faults"))
     planted = importlib.import_module("registry").FAULTS
     assert {row["fault"] for row in harness.results("planted_faults")["faults"]} == set(planted)
+
+
+def test_the_picture_shows_what_was_measured() -> None:
+    assert tables.PICTURE.read_text(encoding="utf-8") == five_tables.picture()
 
 
 def test_noise_on_a_grid_gives_nothing_away_in_the_table() -> None:

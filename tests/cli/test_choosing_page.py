@@ -1,4 +1,4 @@
-"""What docs/choosing_a_mechanism.md says about plans and methods is what the library does."""
+"""What docs/guides/choosing_a_mechanism.md says about plans and methods is what the library does."""
 
 import re
 import shlex
@@ -10,7 +10,7 @@ from privfed import methods
 from privfed.cli.compatibility import EXAMPLES, refusal
 from privfed.privacy import PrivacyPlan
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "choosing_a_mechanism.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "choosing_a_mechanism.md").read_text()
 NAMES = set(methods.methods())
 
 

@@ -1,4 +1,4 @@
-"""docs/add_a_method.md is true: its files are written to disk, registered by entry point, checked, and run."""
+"""docs/guides/add_a_method.md is true: its files are written to disk, registered by entry point, checked, and run."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from privfed.methods import method, methods
 from privfed.testing import CHECKS, check_method
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "add_a_method.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guides" / "add_a_method.md").read_text(encoding="utf-8")
 
 
 def blocks(language):

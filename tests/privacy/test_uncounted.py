@@ -12,7 +12,7 @@ from privfed.setup.config import ExperimentConfig, TapConfig
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("page", ["privacy", "reading_the_report", "choosing_a_mechanism"])
+@pytest.mark.parametrize("page", ["explanation/privacy", "reading_the_report", "guides/choosing_a_mechanism"])
 def test_pages_say_it_in_the_words_of_the_code(page):
     assert UNCOUNTED in " ".join((ROOT / "docs" / f"{page}.md").read_text().split())
 

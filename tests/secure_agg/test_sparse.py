@@ -483,7 +483,7 @@ def test_messages_are_what_they_were():
 
 
 def test_the_example_of_the_page_opens_what_it_says():
-    page = (Path(__file__).parents[2] / "docs" / "secure_aggregation.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "explanation" / "secure_aggregation.md").read_text()
     [example] = [code for code in page.split("```python\n") if "reveal_rows" in code.split("```")[0]]
     result = {}
     exec(example.split("```")[0], result)

@@ -32,7 +32,7 @@ def test_the_example_runs():
 
 
 def test_the_twenty_lines_of_the_documentation_run():
-    page = (ROOT / "docs/secure_aggregation.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/explanation/secure_aggregation.md").read_text(encoding="utf-8")
     program = re.search(r"```python\n(.*?)```", page, re.DOTALL)
     assert program is not None
     assert len(program[1].strip().splitlines()) <= 21
@@ -50,4 +50,4 @@ def test_the_table_of_parameters_is_the_calculators(clients, row):
     shares = ((0.05, 0.1), (0.1, 0.1), (0.2, 0.3))
     chosen = [choose_parameters(clients, corrupt=c, dropout=d, complete_graph_max_clients=0) for c, d in shares]
     assert " | ".join(f"{one.neighbours}, {one.threshold}" for one in chosen) == row
-    assert f"| {clients:,} | {row} |" in (ROOT / "docs/secure_aggregation.md").read_text(encoding="utf-8")
+    assert f"| {clients:,} | {row} |" in (ROOT / "docs/explanation/secure_aggregation.md").read_text(encoding="utf-8")

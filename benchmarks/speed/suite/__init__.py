@@ -1,1 +1,1 @@
-"""Every round of every method, its limits, its growth and its peers: one suite that writes `docs/performance.md`."""
+"""Every round of every method, its limits, growth and peers: one suite that writes `docs/results/performance.md`."""

@@ -5,7 +5,8 @@
 Without a part all of them run. Every case has a process of its own, one thread, a limit of CPU-seconds and a limit of
 memory. Results lie in `benchmarks/results/suite.json`, written after every case: a suite that was stopped goes on where
 it was, and `--again` measures what is chosen once more. From that file the same command writes tables and charts into
-`docs/performance.md` and `docs/performance/`. Real data are found as `privfed` finds them (`PRIVFED_DATA`).
+`docs/results/performance.md` and `docs/results/performance/`. Real data are found as `privfed` finds them
+(`PRIVFED_DATA`).
 
     rates    what the machine can do: products, memory, cipher
     rounds   one round of every registered method on every data set (`case.py`), with its counted work

@@ -1,4 +1,4 @@
-"""What the suite measures: methods, data sets, settings, growth and the targets that were set. Standard library only.
+"""What the suite measures: methods, data sets, settings, and growth. Standard library only.
 
 A case is a dictionary that a fresh process gets as JSON: `method`, `settings`, `data` (a name, or the size of made-up
 lists), `privacy` (words of a plan; the unprotected plan of the method where left out), `wire`, `chunk`, `rounds`,
@@ -67,19 +67,6 @@ EXTRA: dict[str, tuple[tuple[str, ...], Case]] = {
     ),
 }
 """Label -> where it is measured, and what differs from the method's defaults."""
-
-TARGETS: dict[tuple[str, str], float] = {
-    ("gpfedrec", "ml-100k"): 1.2,
-    ("pfedrec", "ml-100k"): 0.2,
-    ("fedvae", "ml-100k"): 0.03,
-    ("dfmr", "jd-dfmr"): 0.1,
-    ("gpfedrec", "ml-1m"): 40.0,
-    ("gpfedrec, graph in bfloat16", "ml-1m"): 40.0,
-    ("gpfedrec, sketch of 4096", "ml-1m"): 40.0,
-    ("feddae, published widths", "ml-1m"): 30.0,
-    ("hetefedrec, 256 clients", "ml-1m"): 8 / 24,
-}
-"""CPU-seconds of a round that were asked for; of HeteFedRec 8 for an epoch of 24 rounds."""
 
 GROWING = ("pfedrec", "fedvae", "gpfedrec", "private-gram", "dfmr")
 EACH = 20

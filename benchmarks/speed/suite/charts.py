@@ -22,12 +22,11 @@ FEW_DECADES = 2.5
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A method's round: CPU-seconds, and where there are such, its counted limit and what was asked for."""
+    """A method's round: CPU-seconds, and its counted limit where there is one."""
 
     label: str
     cpu_s: float
     limit: float | None
-    target: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +39,18 @@ class Growth:
 
 
 def rounds_chart(rounds: list[Round], data: str) -> str:
-    """One line per method: a dot for what it takes, a bar for its limit, a diamond for what was asked for."""
-    kinds = {"measured": BLUE, "counted limit": RUST, "asked for": GREEN}
+    """One line per method: a dot for what it takes, a bar for its limit."""
+    kinds = {"measured": BLUE, "counted limit": RUST}
     rows: list[dict[str, Any]] = []
     for r in rounds:
-        values = dict(zip(kinds, (r.cpu_s, r.limit, r.target), strict=True))
+        values = dict(zip(kinds, (r.cpu_s, r.limit), strict=True))
         rows += [{"method": r.label, "what": what, "s": max(v, 1e-5)} for what, v in values.items() if v is not None]
     spans = [{"method": r.label, "from": max(r.limit, 1e-5), "to": r.cpu_s} for r in rounds if r.limit]
     order = [r.label for r in sorted(rounds, key=lambda r: r.cpu_s)]
     x = _logarithmic("s", (row["s"] for row in rows), "CPU-seconds, one thread")
     y = alt.Y("method:N", sort=order, title=None, axis=alt.Axis(labelLimit=260, ticks=False, domain=False))
     colour = alt.Color("what:N", scale=alt.Scale(domain=list(kinds), range=list(kinds.values())), title=None)
-    shape = alt.Shape("what:N", scale=alt.Scale(domain=list(kinds), range=["circle", BAR, "diamond"]), title=None)
+    shape = alt.Shape("what:N", scale=alt.Scale(domain=list(kinds), range=["circle", BAR]), title=None)
     between = (
         alt.Chart(alt.InlineData(values=spans))
         .mark_rule(color=LINE, strokeWidth=3)

@@ -1,6 +1,6 @@
 """Tables and charts of the suite: from `suite.json` into a page, between two markers, and SVG files next to it.
 
-    python -m benchmarks.tables benchmarks/results/suite.json docs/performance.md
+    python -m benchmarks.tables benchmarks/results/suite.json docs/results/performance.md
 
 All that stands between the markers is replaced; everything else on the page stays. `suite.py` calls this at its end.
 """
@@ -19,7 +19,7 @@ from benchmarks.speed.suite.charts import Growth, Round, growth_chart, peers_cha
 from benchmarks.speed.suite.work import FORMULAS, least_seconds
 
 MIB = 2**20
-CHARTS = ROOT / "docs" / "performance"
+CHARTS = ROOT / "docs" / "results" / "performance"
 Row = Mapping[str, Any]
 
 
@@ -70,8 +70,7 @@ class Page:
             f"{machine.get('processor')}, {machine.get('cores')} cores, {machine.get('memory_gib')} GiB, Python "
             f"{machine.get('python')}; {' to '.join(dict.fromkeys((days[0], days[-1])))}. Load average while it ran: "
             f"{loads[0]:g} to {loads[-1]:g}, {loads[len(loads) // 2]:g} in the middle: read CPU-seconds. A round "
-            "is everybody's round, server and all clients, without evaluation. This part of the page is written by "
-            "`benchmarks/tables.py` from `benchmarks/results/suite.json`."
+            "is everybody's round, server and all clients, without evaluation."
         )
         yield ""
 
@@ -120,11 +119,11 @@ class Page:
     def _of_data(self, data: str, found: Mapping[str, Row]) -> Iterator[str]:
         rows, marks = [], list[Round]()
         for row in found.values():
-            label, limit, target = row["label"], self._limit(row), cases.TARGETS.get((row["label"], data))
+            label, limit = row["label"], self._limit(row)
             if "failed" in row:
-                rows.append([label, f"not measured: {row['failed']}", *[""] * 7])
+                rows.append([label, f"not measured: {row['failed']}", *[""] * 6])
                 continue
-            marks.append(Round(label, row["cpu_s"], limit, target))
+            marks.append(Round(label, row["cpu_s"], limit))
             rows.append(
                 [
                     label + (" (whole run)" if row["once"] else ""),
@@ -135,10 +134,9 @@ class Page:
                     size(row["up_bytes"]),
                     size(row["down_bytes"]),
                     "" if limit is None else f"{seconds(limit)} ({row['cpu_s'] / limit:.1f} x)",
-                    "" if target is None else f"{seconds(target)} {'met' if row['cpu_s'] <= target else 'missed'}",
                 ]
             )
-        head = ["method", "CPU-s", "wall, s", "peak", "over imports", "up", "down", "limit, CPU-s", "asked for"]
+        head = ["method", "CPU-s", "wall, s", "peak", "over imports", "up", "down", "limit, CPU-s"]
         yield from table(head, rows)
         if marks:
             yield from self._picture(
@@ -226,7 +224,7 @@ class Page:
             f"{cases.AT_ITEMS:,} items and default settings where they do not grow (private-gram: a head of 256 "
             "items). The slope is that of a line through the logarithms, by least squares: 1 is linear growth, less "
             "is a part that does not grow, or a figure as small as a tick of the CPU clock (4 ms on many machines). A "
-            "dash is a size that was not asked for; the user graph needs every "
+            "dash is a size that was not measured; the user graph needs every "
             "client's whole table, and clients x clients x items x dimension operations."
         )
         yield ""
@@ -261,7 +259,7 @@ class Page:
                     f"One round of FedVAE with {row['users']:,} clients, {row['items']:,} items and {row['pairs']:,} "
                     f"training pairs: {seconds(row['cpu_s'])} CPU-s, {seconds(row['wall_s'])} s of wall, "
                     f"{row['clients'] / row['cpu_s']:,.0f} clients per CPU-second, peak memory "
-                    f"{row['peak_bytes'] / 2**30:.1f} GiB (asked for: at most 8)."
+                    f"{row['peak_bytes'] / 2**30:.1f} GiB."
                 )
                 limit = self._limit(row)
                 if limit is not None:

@@ -2,7 +2,7 @@
 
 Every process is started here, as a child of this one, and is stopped with all that it started itself; nothing else is
 touched. Should this process be killed, a minder ends them (`privfed.engines.flower.supervisor`).
-The commands are those of a deployment (`docs/deploying.md`), with addresses of this machine.
+The commands are those of a deployment (`docs/guides/deploying.md`), with addresses of this machine.
 """
 
 import contextlib

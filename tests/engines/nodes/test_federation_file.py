@@ -12,12 +12,12 @@ from privfed.engines.nodes.errors import StateError
 from privfed.engines.nodes.federation_file import FederationFile
 from privfed.engines.nodes.node_data import NodeData
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "deploying.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "guides" / "deploying.md"
 KEYS = {f"{name}_PUB": str(place) * 64 for place, name in enumerate(("SERVER", "ALPHA", "BETA", "GAMMA"))}
 
 
 def of_the_page() -> str:
-    """The file that docs/deploying.md shows, with keys in it."""
+    """The file that docs/guides/deploying.md shows, with keys in it."""
     [text] = re.findall(r"```toml\n(name = .*?)```", PAGE.read_text(), flags=re.DOTALL)
     for name, key in KEYS.items():
         text = text.replace(name, key)

@@ -1,4 +1,4 @@
-"""What masked sums do not protect against, shown: `docs/secure_aggregation.md` states it and names these tests."""
+"""What masked sums do not protect against: `docs/explanation/secure_aggregation.md` states it and names these tests."""
 
 import json
 

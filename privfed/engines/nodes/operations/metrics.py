@@ -135,7 +135,7 @@ def _number(value: float) -> str:
 
 
 def metrics_table(metrics: Sequence[MetricFamily]) -> str:
-    """The metrics as rows of a Markdown table, for `docs/operating.md`."""
+    """The metrics as rows of a Markdown table, for `docs/guides/operating.md`."""
     rows = [
         f"| `{metric.name}` | {metric.kind} | {', '.join(label.name for label in metric.labels)} | {metric.help} |"
         for metric in metrics

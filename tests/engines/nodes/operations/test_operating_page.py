@@ -1,4 +1,4 @@
-"""`docs/operating.md` says what there is: metrics, reasons, commands, files."""
+"""`docs/guides/operating.md` says what there is: metrics, reasons, commands, files."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from privfed.engines.nodes.operations.metrics import metrics_table
 from privfed.engines.nodes.operations.node_monitor import NODE_METRICS
 from privfed.engines.nodes.operations.server_monitor import SERVER_METRICS
 
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "operating.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "guides" / "operating.md"
 BEGIN, END = "<!-- metrics -->\n", "<!-- end of metrics -->\n"
 METRICS = list(dict.fromkeys((*NODE_METRICS, *SERVER_METRICS)))
 
