@@ -1,6 +1,7 @@
 """One's own data on the command line: what is shown of them, what is said of mistakes, and lists for every user."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,14 @@ def test_show_says_what_was_taken_for_what(cli: Callable, tmp_path: Path) -> Non
     shown = cli("data", "show", tmp_path, "--json").document["overview"]
     assert shown["items"] == {"total": 3, "any": 3, "fields": {"title": 3, "genres": 2}}
     assert shown["ignored"] == ["tags.csv: no part of this layout"]
+
+
+def test_the_first_table_of_the_page_on_data_loads(cli: Callable, tmp_path: Path) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "data.md"
+    rows = re.findall(r"^ *```\n(.*?)^ *```", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)[0]
+    (tmp_path / "shop.csv").write_text(re.sub(r"^ +", "", rows, flags=re.MULTILINE))
+    shown = cli("data", "show", tmp_path / "shop.csv", "--json").document
+    assert (shown["users"], shown["items"], shown["interactions"], shown["has_timestamps"]) == (2, 2, 2, True)
 
 
 def test_what_is_not_described_is_said_once(cli: Callable, tmp_path: Path) -> None:

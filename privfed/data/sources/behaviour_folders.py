@@ -14,9 +14,8 @@ from privfed.data.columns import PARTS
 from privfed.data.interactions import Interactions, build
 from privfed.data.options import BuildOptions
 from privfed.data.sources import adjacency_lists, meta
-from privfed.data.sources.files import Files
+from privfed.data.sources.files import SPLIT_NAMES, Files
 
-_PARTS = {"train": "train", "valid": "valid", "val": "valid", "validation": "valid", "test": "test"}
 _NAMES = {"pv": "view"}
 
 
@@ -24,9 +23,9 @@ def parts(files: Files) -> list[tuple[str, str, str]]:
     """File, behaviour and part of each file of the layout; nothing where fewer than two folders have `train.txt`."""
     split = [(name, *name.removesuffix(".txt").split("/")) for name in files.names if name.endswith(".txt")]
     found = [
-        (part[0], _NAMES.get(part[1], part[1]), _PARTS[part[2]])
+        (part[0], _NAMES.get(part[1], part[1]), SPLIT_NAMES[part[2]])
         for part in split
-        if len(part) == 3 and part[2] in _PARTS
+        if len(part) == 3 and part[2] in SPLIT_NAMES
     ]
     # Of a pair in two parts the row of the training part has to stay, so that part comes first.
     found.sort(key=lambda file: (PARTS.index(file[2]), file[1]))

@@ -13,6 +13,17 @@ from privfed.data.errors import DataError
 MAX_BYTES = 8 * 2**30
 """Largest size of one file after decompression."""
 
+SPLIT_NAMES = {
+    "train": "train",
+    "valid": "valid",
+    "val": "valid",
+    "validation": "valid",
+    "dev": "valid",
+    "test": "test",
+}
+"""What files of the parts of a split are called -> the part."""
+
+_ENDS = (".gz", "")
 _MAX_RATIO = 250
 _SUSPICIOUS_BYTES = 2**26
 _CHUNK = 2**24
@@ -76,9 +87,10 @@ class Files:
 
 
 def folder(path: Path) -> Files:
-    """The files of a folder and of its folders; for each name the plain file, or else the gzipped one."""
+    """The files of a folder and the parts of a split in its folders; the plain file, or else the gzipped one."""
     entries = sorted(path.iterdir(), reverse=True)
-    below = [inner for entry in entries if entry.is_dir() for inner in _listing(entry)]
+    # A folder of one's own may hold anything: of what is below only the names of one layout are looked for.
+    below = [entry / f"{part}.txt{end}" for entry in entries if entry.is_dir() for part in SPLIT_NAMES for end in _ENDS]
     paths = {
         entry.relative_to(path).as_posix().removesuffix(".gz"): entry for entry in [*below, *entries] if entry.is_file()
     }
@@ -124,13 +136,6 @@ def archive(path: Path, is_marker: Callable[[str], bool], is_table: Callable[[st
 
     where = str(path) if home == PurePosixPath() else f"{path}/{home}"
     return Files(where, tuple(sorted(inside)), fetch)
-
-
-def _listing(entry: Path) -> list[Path]:
-    try:
-        return list(entry.iterdir())
-    except OSError:
-        return []
 
 
 def _is_plain(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""FileRows of interactions from one file, and from several, one for each part of a published split."""
+"""Rows of interactions from one file, and from several, one for each part of a published split."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -21,7 +21,7 @@ from privfed.data.interactions import Interactions
 from privfed.data.options import BuildOptions
 from privfed.data.reading import Reading
 from privfed.data.sources import meta, table_files, text
-from privfed.data.sources.files import Files
+from privfed.data.sources.files import SPLIT_NAMES, Files
 from privfed.data.sources.rows import FileRows, united
 
 MARKER = "interactions.parquet"
@@ -36,7 +36,6 @@ _DESCRIBING = {
         "businesses", "games", "recipes", "venues", "anime", "metadata", "meta",
     ),
 }  # fmt: skip
-_PARTS = {"train": "train", "valid": "valid", "val": "valid", "validation": "valid", "dev": "valid", "test": "test"}
 _KINDS: dict[str, text.Kind] = {"order": "whole", "rating": "number"}
 _CHECKS: dict[str, Callable[[Any, Where], Any]] = {
     "timestamp": raw.times,
@@ -48,9 +47,9 @@ _CHECKS: dict[str, Callable[[Any, Where], Any]] = {
 def mains(files: Files) -> list[str]:
     """The tables that hold interactions: one, the parts of a split, or several among which a person has to choose."""
     tables = [name for name in files.names if "/" not in name and table_files.is_table(name)]
-    parts = [name for name in tables if table_files.stem(name) in _PARTS]
-    if {"train", "test"} <= {_PARTS[table_files.stem(name)] for name in parts}:
-        return sorted(parts, key=lambda name: PARTS.index(_PARTS[table_files.stem(name)]))
+    parts = [name for name in tables if table_files.stem(name) in SPLIT_NAMES]
+    if {"train", "test"} <= {SPLIT_NAMES[table_files.stem(name)] for name in parts}:
+        return sorted(parts, key=lambda name: PARTS.index(SPLIT_NAMES[table_files.stem(name)]))
     for word in _MAIN:
         if found := [name for name in tables if _is_called(name, (word,))]:
             return found
@@ -60,7 +59,7 @@ def mains(files: Files) -> list[str]:
 
 def is_split(names: Sequence[str]) -> bool:
     """Whether each of these tables is a part of a split."""
-    return len(names) > 1 and all(table_files.stem(name) in _PARTS for name in names)
+    return len(names) > 1 and all(table_files.stem(name) in SPLIT_NAMES for name in names)
 
 
 def read(
@@ -81,7 +80,7 @@ def read(
     rows, where = (
         parts[0].rows
         if len(parts) == 1
-        else united([part.rows for part in parts], [_PARTS[table_files.stem(name)] for name in names])
+        else united([part.rows for part in parts], [SPLIT_NAMES[table_files.stem(name)] for name in names])
     )
     reading = sum((part.reading for part in parts), Reading())
     known = meta.read(files)
