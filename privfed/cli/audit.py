@@ -83,7 +83,7 @@ def audit(
     Writes report.json, runs.csv, index.html and charts/ to --out. The exit code is 1 when the numbers
     contradict a claim. An audit that was stopped continues when the same command is given again.
     """
-    from privfed.audit.grid import AuditProgress, run_audit
+    from privfed.audit.grid import AuditProgress, audit_steps, run_audit
     from privfed.cli import directory, within_epsilon
     from privfed.cli import settings as read
     from privfed.cli.show import card_line
@@ -148,11 +148,14 @@ def audit(
         "",
     )
     record.write(out)
-    with screen.progress("audit", sum(cell.rounds for cell in cells)) as advance:
+    with screen.progress("audit", audit_steps(cells)) as advance:
 
         def progress(sign: AuditProgress) -> None:
-            last = sign.text == f"round {config.rounds} of {config.rounds}"
-            advance(sign.done_rounds, f"{sign.cell}: {sign.text}" if screen.err.is_terminal or last else "")
+            rounds = sign.text.startswith("round ")
+            last = rounds and len(set(sign.text.removeprefix("round ").split(" of "))) == 1
+            advance(
+                sign.done_steps, f"{sign.cell}: {sign.text}" if screen.err.is_terminal or last or not rounds else ""
+            )
 
         try:
             report = run_audit(config, interactions, out, workers=workers, progress=progress)
