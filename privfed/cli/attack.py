@@ -46,9 +46,10 @@ def attack(
         findings = attack_run(directory, config, split(interactions, config.split))
     rows, leak, synthetic = findings.rows, findings.support, interactions.card.synthetic
     if unseen := _only_sums(config):
-        screen.explain(*unseen, "")
         with screen.working("Training once more with inclusion bits"):
-            rows = [*_attacks_on_sums(config, split(interactions, config.split)), *rows]
+            on_sums = _attacks_on_sums(config, split(interactions, config.split))
+        screen.explain(*unseen, _how_sums_are_attacked(on_sums), "")
+        rows = [*on_sums, *rows]
     document = {
         "directory": str(directory),
         "plan": config.privacy.name,
@@ -85,10 +86,21 @@ def _only_sums(config: "ExperimentConfig") -> list[str]:
     }.get(mechanism.trust, "Nobody sees a single upload.")
     return [
         f"Seen under this plan: {server} Others see {registered.disclosure.reads}, and what follows from them.",
-        "These sums are attacked: by what they say of every item, and by an adversary who knows everything but single "
-        "interactions, which random bits kept or dropped. The run itself has no such bits, so the method is trained "
-        "once more with them, under the same plan.",
     ]
+
+
+def _how_sums_are_attacked(rows: "list[AttackRow]") -> str:
+    """Which attacks on sums there were; the strongest needs sums that nothing has cut."""
+    all_else = "an adversary who knows everything but single interactions, which random bits kept or dropped"
+    if any(row.membership == "randomised" for row in rows):
+        return (
+            f"These sums are attacked by what they say of every item, and by {all_else}; the run itself has no such "
+            f"bits, so the method was trained once more with them, under the same plan."
+        )
+    return (
+        f"These sums are attacked by what they say of every item. That of {all_else} cannot read them, because the "
+        f"method cut a query by what an earlier one had shown; their epsilon bounds it."
+    )
 
 
 def _attacks_on_sums(config: "ExperimentConfig", parts: "Split") -> "list[AttackRow]":
