@@ -223,19 +223,35 @@ DEFAULT_CLIP_NORM = 1.0
 """L1 bound of an upload in the default grid: fixed before any run, the same for every budget."""
 
 
+ATTACKS_AS_ROUNDS, REPORT_AS_ROUNDS = 8, 8
+"""Rounds that take about as long as the attacks on a run, or as drawing the report."""
+
+Sign = tuple[str, str, int]
+"""Cell, what happened, steps done by it."""
+
+
+def audit_steps(cells: Sequence[ExperimentConfig]) -> int:
+    """Steps of a whole audit, as its progress counts them."""
+    return sum(_steps(cell) for cell in cells) + REPORT_AS_ROUNDS
+
+
+def _steps(cell: ExperimentConfig) -> int:
+    return cell.rounds + ATTACKS_AS_ROUNDS
+
+
 @dataclass(frozen=True, slots=True)
 class AuditProgress:
     """A sign of life.
 
     Attributes:
         cell: which cell.
-        done_rounds, total_rounds: of the whole audit.
+        done_steps, total_steps: of the whole audit: rounds, and attacks and the report as so many of them.
         text: what just happened.
     """
 
     cell: str
-    done_rounds: int
-    total_rounds: int
+    done_steps: int
+    total_steps: int
     text: str
 
 
@@ -292,7 +308,12 @@ def run_audit(
         )
     )
     write_report(report, out / "report.json")
+    steps = audit_steps(cells)
+    if progress is not None:
+        progress(AuditProgress("report", steps - REPORT_AS_ROUNDS, steps, "drawing"))
     publish(report, out)
+    if progress is not None:
+        progress(AuditProgress("report", steps, steps, "written"))
     return report
 
 
@@ -304,8 +325,8 @@ def _run_cells(
     workers: int,
     progress: Callable[[AuditProgress], None] | None,
 ) -> list[Run]:
-    total = sum(cell.rounds for cell in cells)
-    done = sum(cell.rounds for cell, file in zip(cells, files, strict=True) if file.exists())
+    total = audit_steps(cells)
+    done = sum(_steps(cell) for cell, file in zip(cells, files, strict=True) if file.exists())
     missing = [(cell, file) for cell, file in zip(cells, files, strict=True) if not file.exists()]
     if workers == 1:
         _run_here(missing, parts, more, _Signs(total, done, progress))
@@ -313,7 +334,7 @@ def _run_cells(
     # A worker must not inherit threads of this process, and one thread each keeps results the same everywhere.
     spawn = multiprocessing.get_context("spawn")
     with spawn.Manager() as manager:
-        queue: Queue[tuple[str, str]] = manager.Queue()
+        queue: Queue[Sign] = manager.Queue()
         with ProcessPoolExecutor(workers, spawn, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             pending: set[Future[None]] = {
                 pool.submit(_cell_to_file, cell, parts, file, more, queue) for cell, file in missing
@@ -323,10 +344,10 @@ def _run_cells(
                     finished, pending = wait(pending, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
                     while True:
                         try:
-                            name, text = queue.get_nowait()
+                            name, text, steps = queue.get_nowait()
                         except Empty:
                             break
-                        done += 1
+                        done += steps
                         if progress is not None:
                             progress(AuditProgress(name, done, total, text))
                     for future in finished:
@@ -351,9 +372,9 @@ class _Signs:
     done: int
     progress: Callable[[AuditProgress], None] | None
 
-    def put(self, sign: tuple[str, str]) -> None:
-        """One more round is done."""
-        self.done += 1
+    def put(self, sign: "Sign") -> None:
+        """Something has begun or is done."""
+        self.done += sign[2]
         if self.progress is not None:
             self.progress(AuditProgress(sign[0], self.done, self.total, sign[1]))
 
@@ -370,20 +391,22 @@ def _run_here(missing: Sequence[tuple[ExperimentConfig, Path]], parts: Split, mo
 
 
 def _cell_to_file(
-    cell: ExperimentConfig, parts: Split, file: Path, more: ExtraAudits, queue: "Queue[tuple[str, str]] | _Signs"
+    cell: ExperimentConfig, parts: Split, file: Path, more: ExtraAudits, queue: "Queue[Sign] | _Signs"
 ) -> None:
     name = cell_name(cell)
 
     def report(t: int, evaluated: object) -> None:
         del evaluated
-        queue.put((name, f"round {t + 1} of {cell.rounds}"))
+        queue.put((name, f"round {t + 1} of {cell.rounds}", 1))
 
     experiment = Experiment(cell, parts)
     result = experiment.run(progress=report)
+    queue.put((name, "attacking", 0))
     run = as_run(experiment.on_host(), result, file.stem, more)
     partial = file.with_suffix(".partial")
     partial.write_text(run.model_dump_json(), encoding="utf-8")
     partial.replace(file)
+    queue.put((name, "attacked", ATTACKS_AS_ROUNDS))
 
 
 def as_run(experiment: Experiment, result: RunResult, name: str, more: ExtraAudits = ExtraAudits()) -> Run:

@@ -4,11 +4,9 @@ This file and the command modules import only typer and rich, so that `--help` i
 of the library is imported when it runs.
 """
 
-import difflib
 import sys
 from typing import Annotated, Any, NoReturn
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -31,18 +29,6 @@ from privfed.cli import (
 
 class _Commands(TyperGroup):
     """The group of commands; whatever goes wrong in one is answered here, in one sentence."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that a word names; of a misspelt one the nearest is named."""
-        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            close = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
-            guess = f"; did you mean {close[0]!r}?" if close else ":"
-            raise click.UsageError(
-                f"there is no command {args[0]!r}{guess} the commands are {', '.join(self.list_commands(ctx))}"
-            )
-        return super().resolve_command(ctx, args)
 
     def main(self, *args: Any, **options: Any) -> NoReturn:
         """Run the command line and exit with its code."""

@@ -1,5 +1,6 @@
 """`privfed attack`: what an honest but curious server could tell from the uploads of a run."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from privfed.cli import options
@@ -8,6 +9,7 @@ from privfed.cli.screen import Screen
 if TYPE_CHECKING:
     from privfed.audit.report.records import AttackRow
     from privfed.data import Split
+    from privfed.experiment import Experiment, RunResult
     from privfed.setup.config import ExperimentConfig
 
 EXAMPLE = "Example: privfed attack runs/laplace"
@@ -45,9 +47,10 @@ def attack(
         findings = attack_run(directory, config, split(interactions, config.split))
     rows, leak, synthetic = findings.rows, findings.support, interactions.card.synthetic
     if unseen := _only_sums(config):
-        screen.explain(*unseen, "")
         with screen.working("Training once more with inclusion bits"):
-            rows = [*_attacks_on_sums(config, split(interactions, config.split)), *rows]
+            on_sums = _attacks_on_sums(config, split(interactions, config.split))
+        screen.explain(*unseen, _how_sums_are_attacked(on_sums), "")
+        rows = [*on_sums, *rows]
     document = {
         "directory": str(directory),
         "plan": config.privacy.name,
@@ -84,9 +87,21 @@ def _only_sums(config: "ExperimentConfig") -> list[str]:
     }.get(mechanism.trust, "Nobody sees a single upload.")
     return [
         f"Seen under this plan: {server} Others see {registered.disclosure.reads}, and what follows from them.",
-        "The attack on these sums knows everything but single interactions, which random bits kept or dropped. This "
-        "run has no such bits, so the method is trained once more with them, under the same plan.",
     ]
+
+
+def _how_sums_are_attacked(rows: "list[AttackRow]") -> str:
+    """Which attacks on sums there were; the strongest needs sums that nothing has cut."""
+    all_else = "an adversary who knows everything but single interactions, which random bits kept or dropped"
+    if any(row.membership == "randomised" for row in rows):
+        return (
+            f"These sums are attacked by what they say of every item, and by {all_else}; the run itself has no such "
+            f"bits, so the method was trained once more with them, under the same plan."
+        )
+    return (
+        f"These sums are attacked by what they say of every item. That of {all_else} cannot read them, because the "
+        f"method cut a query by what an earlier one had shown; their epsilon bounds it."
+    )
 
 
 def _attacks_on_sums(config: "ExperimentConfig", parts: "Split") -> "list[AttackRow]":
@@ -98,4 +113,30 @@ def _attacks_on_sums(config: "ExperimentConfig", parts: "Split") -> "list[Attack
     experiment = Experiment(config.model_copy(update={"taps": taps, "device": "cpu"}), parts)
     result = experiment.run()
     rows = attack_taps(experiment, result.transcript.joined, 1, result.guarantee).rows
-    return [row for row in rows if row.tap == "sum"]
+    return [*_by_item(experiment, result), *(row for row in rows if row.tap == "sum")]
+
+
+def _by_item(experiment: "Experiment", result: "RunResult") -> "list[AttackRow]":
+    """What sums with one number per item say of everybody, as a guess about each audited user."""
+    import numpy as np
+
+    from attacks import ScoreView
+    from attacks.evaluation import ALL_ITEMS
+    from attacks.membership import observe_scores
+    from privfed.audit.attack_runs.attack_run import MembershipGames
+    from privfed.audit.report.records import POPULARITY
+
+    games, n_items = MembershipGames.from_experiment(experiment), experiment.parts.train.n_items
+    sums = [values for seen in result.transcript.joined("sum") for values in seen.tensors.values()]
+    by_item = [values.reshape(-1).numpy() for values in sums if values.numel() == n_items]
+    if not by_item:
+        return []
+    scores = np.broadcast_to(by_item[0].astype(np.float32), (len(games.users), n_items))
+    rows = replace(games, inclusion_game=None).rows(
+        observe_scores(ScoreView(0, scores), games.knowledge), "sum", (ALL_ITEMS,), [1]
+    )
+    about = {
+        "attack": "released popularity",
+        "explains": "Guesses that everybody has the items that the noisy sum says many have.",
+    }
+    return [row if row.attack == POPULARITY else row.model_copy(update=about) for row in rows]

@@ -13,8 +13,12 @@ ROUNDS = 20
 """Rounds of the default grid, which is to be done within three minutes on two cores."""
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from privfed.audit.report.records import AuditReport
     from privfed.cli.directory import DirectoryRecord
+    from privfed.data import Split
+    from privfed.setup.config import ExperimentConfig
 
 EXAMPLE = (
     "Example: privfed audit. One's own data, one's own question: privfed audit shop.csv --method fedvae --epsilon 8"
@@ -86,15 +90,12 @@ def audit(
     contradict a claim, or a threshold is broken. An audit that was stopped continues when the same command is
     given again.
     """
-    from privfed.audit.grid import AuditProgress, run_audit
+    from privfed.audit.grid import AuditProgress, audit_steps, run_audit
     from privfed.audit.report.thresholds import Policy
     from privfed.cli import directory, within_epsilon
     from privfed.cli import settings as read
     from privfed.cli.show import card_line
-    from privfed.cli.training import predict
     from privfed.data import split
-    from privfed.experiment import Experiment
-    from privfed.experiment.baseline import held_out
 
     screen = Screen(as_json, quiet)
     file, named = (experiment, None) if experiment is not None and experiment.suffix == ".toml" else (None, experiment)
@@ -139,11 +140,7 @@ def audit(
     )
     _refuse_another_audit(out, record)
     cells, parts = config.cells(), split(interactions, config.split)
-    for cell in (cell for cell in cells if cell.seed == config.seeds[0]):
-        with screen.working(f"Checking {cell.method_name} behind {cell.privacy.name}"):
-            trial = Experiment(cell, parts)
-            held_out(trial)
-            predict(trial)
+    _check([cell for cell in cells if cell.seed == config.seeds[0]], parts, screen)
     directory.claim(out)
     screen.explain(
         f"Data: {card_line(interactions.card)}",
@@ -154,11 +151,14 @@ def audit(
         "",
     )
     record.write(out)
-    with screen.progress("audit", sum(cell.rounds for cell in cells)) as advance:
+    with screen.progress("audit", audit_steps(cells)) as advance:
 
         def progress(sign: AuditProgress) -> None:
-            last = sign.text == f"round {config.rounds} of {config.rounds}"
-            advance(sign.done_rounds, f"{sign.cell}: {sign.text}" if screen.err.is_terminal or last else "")
+            rounds = sign.text.startswith("round ")
+            last = rounds and len(set(sign.text.removeprefix("round ").split(" of "))) == 1
+            advance(
+                sign.done_steps, f"{sign.cell}: {sign.text}" if screen.err.is_terminal or last or not rounds else ""
+            )
 
         try:
             report = run_audit(config, interactions, out, workers=workers, progress=progress)
@@ -170,6 +170,19 @@ def audit(
     _tell(screen, out, report, config.protocol.sentence(), failures, synthetic=interactions.card.synthetic)
     if report.contradictions or failures:
         raise typer.Exit(CONTRADICTED)
+
+
+def _check(cells: "Sequence[ExperimentConfig]", parts: "Split", screen: Screen) -> None:
+    """Assemble and forecast every run, so that what cannot be run is refused before anything is trained."""
+    from privfed.cli.training import predict
+    from privfed.experiment import Experiment
+    from privfed.experiment.baseline import held_out
+
+    for cell in cells:
+        with screen.working(f"Checking {cell.method_name} behind {cell.privacy.name}"):
+            trial = Experiment(cell, parts)
+            held_out(trial)
+            predict(trial)
 
 
 def _refuse_another_audit(out: Path, record: "DirectoryRecord") -> None:

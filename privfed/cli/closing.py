@@ -21,9 +21,9 @@ def closing_lines(name: str, result: RunResult, popular: EvaluationResult | None
 
 def next_step(out: Path, result: RunResult, popular: EvaluationResult | None) -> str:
     """The command that is worth giving next."""
-    if popular is not None and _gain(result, popular) <= 0 and not math.isinf(result.guarantee.epsilon):
-        return "privfed run private-gram --epsilon 1, whose noise is on two sums alone"
-    return f"privfed attack {out}"
+    lost = popular is not None and _gain(result, popular) <= 0
+    better = "; better than popularity, and guaranteed: privfed run private-gram --epsilon 1" if lost else ""
+    return f"privfed attack {out}{better}"
 
 
 def _quality(name: str, result: RunResult, popular: EvaluationResult, mark: str) -> str:

@@ -90,7 +90,7 @@ def run(
     Before training it says what the run will cost in privacy, bytes and time; at the end how good it is beside
     popularity (where ratings are predicted, beside their means), and what is guaranteed.
     """
-    from privfed.cli import directory, start, training, within_epsilon
+    from privfed.cli import directory, start, training
     from privfed.cli import settings as read
     from privfed.cli.failures import CommandError
     from privfed.cli.show import card_line, forecast_lines, synthetic_mark
@@ -123,9 +123,7 @@ def run(
     out = out or directory.free_folder(chosen.method_name)
     with processes.in_turn():
         interactions = read.load_data(source, screen)
-    if epsilon is not None:
-        with screen.working("Sizing noise"):
-            chosen = chosen.model_copy(update={"privacy": within_epsilon.plan_within(epsilon, chosen, interactions)})
+    chosen = _within(epsilon, chosen, interactions, screen)
     begun = None if record is None else record.experiment().model_dump(mode="json")
     if record is None and processes.first:
         directory.refuse_foreign(out, "run")
@@ -153,10 +151,9 @@ def run(
         experiment.storage.remove()
         return
     forecast = training.predict(experiment)
-    card, synthetic = interactions.card, interactions.card.synthetic
     directory.claim(out)
     screen.explain(
-        f"Data: {card_line(card)}",
+        f"Data: {card_line(interactions.card)}",
         f"Split: {parts.describe()}",
         f"Protocol: {chosen.protocol.sentence()}",
         f"Plan: {chosen.privacy.name} (fidelity: {chosen.fidelity})",
@@ -168,10 +165,22 @@ def run(
     )
     record.write(out)
     start.keep(experiment, out, origin, screen)
-    mark = synthetic_mark(synthetic=synthetic)
+    mark = synthetic_mark(synthetic=interactions.card.synthetic)
     result = training.train(experiment, out, screen, resume=resume, parts=evaluated, mark=mark)
     experiment.storage.remove()
     _tell(screen, out, experiment, interactions, result, forecast, origin)
+
+
+def _within(
+    epsilon: float | None, config: "ExperimentConfig", interactions: "Interactions", screen: Screen
+) -> "ExperimentConfig":
+    """The same run behind noise that is sized for `--epsilon`, where that is given."""
+    from privfed.cli.within_epsilon import plan_within
+
+    if epsilon is None:
+        return config
+    with screen.working("Sizing noise"):
+        return config.model_copy(update={"privacy": plan_within(epsilon, config, interactions)})
 
 
 def _resumed(out: Path | None) -> "DirectoryRecord":

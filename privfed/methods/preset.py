@@ -9,6 +9,10 @@ PUBLISHED = "published"
 """Name of the preset with the settings of a method's paper, and of its released code where the paper is silent."""
 
 
+Values = Mapping[str, Mapping[str, JsonValue]]
+"""Source -> settings that it states."""
+
+
 @dataclass(frozen=True, slots=True)
 class Preset:
     """Settings under a name.
@@ -19,7 +23,7 @@ class Preset:
             None where there is none.
     """
 
-    values: Mapping[str, Mapping[str, JsonValue]]
+    values: Values
     our_variant: str | None = None
 
     @property

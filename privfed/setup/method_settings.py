@@ -25,7 +25,7 @@ def method_settings(given: str | Mapping[str, Any], /, **overrides: JsonValue) -
     Raises:
         UnknownMethodError: there is no such preset.
     """
-    table = {NAME: given} if isinstance(given, str) else dict(given)
+    table: dict[str, Any] = {NAME: given} if isinstance(given, str) else dict(given)
     chosen = _preset(table.get(NAME))
     return table | overrides if chosen is None else {NAME: table[NAME]} | chosen.settings | table | overrides
 

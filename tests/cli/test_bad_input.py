@@ -193,12 +193,12 @@ def test_training_that_diverged(cli: Callable, tmp_path: Path, method: str) -> N
 
 
 def test_a_fault_of_ours_keeps_its_traceback(cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    from privfed import methods
+    from privfed.cli import listing
 
-    def broken() -> None:
+    def broken(names: object) -> None:
         raise KeyError("no such thing")
 
-    monkeypatch.setattr(methods, "methods", broken)
+    monkeypatch.setattr(listing, "documents", broken)
     answer = cli("methods", code=70)
     assert "Traceback" in answer.err
     assert "a fault of privfed itself" in answer.err

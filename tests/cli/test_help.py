@@ -55,10 +55,6 @@ def test_help_loads_few_modules_and_none_of_the_heavy_libraries() -> None:
     assert int(modules) < 400
 
 
-def test_a_misspelt_command_is_answered_with_the_nearest(refused: Callable) -> None:
-    assert "there is no command 'audti'; did you mean 'audit'?" in refused("audti")
-
-
 @pytest.mark.parametrize("words", [("methods",), ("methods", "gpfedrec"), ("methods", "--json")], ids=" ".join)
 def test_methods_are_listed_without_importing_any(heavy_of: Callable, words: tuple[str, ...]) -> None:
     assert heavy_of(*words) == []

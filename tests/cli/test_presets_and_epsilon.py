@@ -3,9 +3,11 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from privfed.audit import grid
 from privfed.cli.within_epsilon import delta_for
 
 SMALL = ("--data", "synthetic-small")
@@ -79,4 +81,58 @@ def test_a_run_below_popularity_says_so_and_what_is_better(cli: Callable, here: 
     words = ("--privacy", "local-laplace:epsilon0=0.1,clip_norm=1", "--rounds", 2)
     out = cli("run", "gpfedrec", *SMALL, *words).out
     assert "Quality: gpfedrec is worse than recommending the most popular items" in out
-    assert out.rstrip().splitlines()[-1].startswith("Next: privfed run private-gram --epsilon 1")
+    assert out.rstrip().endswith("better than popularity, and guaranteed: privfed run private-gram --epsilon 1")
+
+
+@pytest.fixture
+def asked(cli: Callable, here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """The configuration that words of `privfed audit` ask for; nothing is trained."""
+    configurations: list[grid.AuditConfig] = []
+
+    def stopped(config: grid.AuditConfig, *_: object, **__: object) -> None:
+        configurations.append(config)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(grid, "run_audit", stopped)
+
+    def ask(*words: object) -> grid.AuditConfig:
+        cli("audit", *words, code=130)
+        return configurations[-1]
+
+    return ask
+
+
+def variants(config: grid.AuditConfig) -> list[tuple[str, str, int]]:
+    return [
+        (one.method_name, one.privacy.mechanism.kind, one.rounds)
+        for one in config.cells()
+        if one.seed == config.seeds[0]
+    ]
+
+
+def test_an_audit_without_a_question_compares_the_published_system_with_sound_ones(asked: Callable) -> None:
+    config = asked(*SMALL, "--rounds", 3)
+    assert variants(config) == [
+        ("popularity", "unprotected", 1),
+        ("gpfedrec:published", "unprotected", 3),
+        ("gpfedrec:published", "local_gaussian", 3),
+        ("private-gram", "central_gaussian", 1),
+        ("private-gram", "central_gaussian", 1),
+    ]
+    assert Path("audit/config.json").exists()
+
+
+def test_a_path_and_epsilons_are_a_question(asked: Callable, here: Path) -> None:
+    rows = "".join(f"{user},{item},{user * 7 + item}\n" for user in range(30) for item in range(user % 5, 20, 2))
+    (here / "shop.csv").write_text("user,item,timestamp\n" + rows, encoding="utf-8")
+    words = ("shop.csv", "--method", "fedvae", "--epsilon", 8, "--epsilon", 1, "--rounds", 2)
+    config = asked(*words)
+    assert config.data == str(here / "shop.csv")
+    kinds = ["unprotected", "unprotected", "central_gaussian", "central_gaussian"]
+    assert [kind for _, kind, _ in variants(config)] == kinds
+    noise = [one.privacy.to_dict()["mechanism"] for one in config.cells()]
+    assert noise[2]["noise_multiplier"] < noise[3]["noise_multiplier"]
+
+
+def test_data_named_twice_are_refused(refused: Callable, here: Path) -> None:
+    assert "data are named twice, ml-100k and --data ml-1m" in refused("audit", "ml-100k", "--data", "ml-1m")

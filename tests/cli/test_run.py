@@ -122,8 +122,8 @@ def test_paper_protocol_takes_the_ties_of_the_released_code(cli: Callable, tmp_p
 def test_another_method_starts_its_table_afresh(cli: Callable, tmp_path: Path) -> None:
     file = tmp_path / "experiment.toml"
     file.write_text("[method]\nname = 'gpfedrec'\nreg = 0.1\n")
-    found = cli("run", "fedmf", "--config", file, *DATA, "--rounds", 1, "--out", tmp_path / "r", "--json").document
-    assert found["config"]["method"] == {"name": "fedmf"}
+    words = ("--set", "method.name=fedmf", *DATA, "--rounds", 1, "--out", tmp_path / "r", "--json")
+    assert cli("run", "--config", file, *words).document["config"]["method"] == {"name": "fedmf"}
 
 
 def test_a_table_of_ones_own(cli: Callable, own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,18 @@
 """FedDAE as published, and as released: the released code trains another model than the paper describes."""
 
-from privfed.methods.preset import Preset
+from privfed.methods.preset import Preset, Values
 
-_MODEL = {"paper, experimental setting": {"latent": 256}, "released code": {"hidden": [768, 512], "dropout": 0.5}}
-_OBJECTIVE = {
+_MODEL: Values = {
+    "paper, experimental setting": {"latent": 256},
+    "released code": {"hidden": [768, 512], "dropout": 0.5},
+}
+_OBJECTIVE: Values = {
     "paper, eq. 6": {"loss_scale": "sum", "local_encoder": "full"},
     "paper, experimental setting: beta anneals to 1": {"beta_cap": 1.0},
     "released code: torch's own start": {"initialisation": "torch"},
     "not in the paper": {"popularity_prior": False},
 }
-_OPTIMISERS = {
+_OPTIMISERS: Values = {
     "paper, experimental setting: Adam": {"server_optimiser": "adam", "personal_optimiser": "adam"},
     "released code, README": {"server_lr": 1e-3, "server_weight_decay": 1e-5, "local_lr": 1e-3, "personal_lr": 1e-3},
     "bound of this implementation: a whole encoder per user of MovieLens-100K takes 7 GiB": {
@@ -22,10 +25,10 @@ _OUR_VARIANT = (
 )
 
 AS_PUBLISHED = Preset(
-    _MODEL
-    | _OBJECTIVE
-    | _OPTIMISERS
-    | {
+    {
+        **_MODEL,
+        **_OBJECTIVE,
+        **_OPTIMISERS,
         "paper, section on the main experiments": {"local_steps": 10},
         "open in the paper; spread over its 100 rounds": {"anneal_rounds": 100},
         "paper, algorithm 1; the released code does otherwise": {
@@ -39,10 +42,10 @@ AS_PUBLISHED = Preset(
     our_variant=_OUR_VARIANT,
 )
 AS_RELEASED = Preset(
-    _MODEL
-    | _OBJECTIVE
-    | _OPTIMISERS
-    | {
+    {
+        **_MODEL,
+        **_OBJECTIVE,
+        **_OPTIMISERS,
         "released code, default of its parser": {"local_steps": 5},
         "no effect where the KL weight is zero after the first round": {"anneal_rounds": 100},
         "released code; the paper says otherwise": {

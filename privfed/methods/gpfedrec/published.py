@@ -1,11 +1,19 @@
 """GPFedRec as published: the paper's best on MovieLens-100K, and the released code where the paper is silent."""
 
+from pydantic import JsonValue
+
 from privfed.methods.preset import Preset
 
 _CODE = "released code"
-_LOCAL = {"hidden": [32, 16, 8], "lr": 0.1, "eta": 80.0, "initial_scale": 1.0}
-_GRAPH = {"min_neighbours": 0, "max_neighbours": None, "sketch": None, "precision": "float32", "refresh_every": 1}
-_APPENDIX = {"dim": 32, "negatives": 4, "batch_size": 256}
+_LOCAL: dict[str, JsonValue] = {"hidden": [32, 16, 8], "lr": 0.1, "eta": 80.0, "initial_scale": 1.0}
+_GRAPH: dict[str, JsonValue] = {
+    "min_neighbours": 0,
+    "max_neighbours": None,
+    "sketch": None,
+    "precision": "float32",
+    "refresh_every": 1,
+}
+_APPENDIX: dict[str, JsonValue] = {"dim": 32, "negatives": 4, "batch_size": 256}
 
 AS_PUBLISHED = Preset(
     {
