@@ -120,7 +120,8 @@ class PrivacyPlan(BaseModel):
 
         Keys are those of the mechanism, `delta`, `upload_bits`, and `sampling.kind`, `sampling.rate`,
         `sampling.size`; a dot leads into a nested table, as in `adaptive.quantile`. For example
-        `central-gaussian:clip_norm=1,noise_multiplier=5,sampling.kind=poisson,sampling.rate=0.1`.
+        `central-gaussian:clip_norm=1,noise_multiplier=5,sampling.kind=poisson,sampling.rate=0.1`. `epsilon=8` in the
+        place of the noise, and `clip_norm=auto` or none, leave a choice to where a run is assembled.
 
         Raises:
             PlanError: a word that is not `key=value`, or anything that `named` refuses.

@@ -5,6 +5,7 @@ sampling and the population. So a run that is resumed, and every party of a fede
 is written down, charged and explained is a plan like one that somebody gave number by number.
 """
 
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import NamedTuple
 
 from privfed.contracts import Block, DefaultClip, Schema
@@ -16,7 +17,7 @@ from privfed.privacy.mechanisms.sizing import Target
 from privfed.privacy.wording import number
 from privfed.setup.config import ExperimentConfig
 
-_MAX_STEPS = 8
+_MAX_STEPS, _DIGITS = 8, 5
 _ONE_NUMBER: Schema = {"upload": Block((1,))}
 
 
@@ -72,9 +73,8 @@ def _noised(config: ExperimentConfig, parts: Split, plan: PrivacyPlan, epsilon: 
     training, settings, n_users = config.registered().training, config.settings(), parts.train.n_users
     rounds, program = planned_rounds(config), [_ONE_NUMBER]
     for _ in range(_MAX_STEPS):
-        plan = plan_for_target(
-            plan, epsilon, rounds, n_users, program=program, extra_queries=training.extra_queries(settings)
-        )
+        extra = training.extra_queries(settings)
+        plan = _readable(plan_for_target(plan, epsilon, rounds, n_users, program=program, extra_queries=extra))
         # What a server asks may depend on how much noise it was told of: the queries have to be those of this plan.
         asked, program = program, _program(config, parts, plan)
         if asked == program:
@@ -83,6 +83,15 @@ def _noised(config: ExperimentConfig, parts: Split, plan: PrivacyPlan, epsilon: 
         f"epsilon = {epsilon:g} finds no noise under which {config.method_name} asks what the noise was sized for: "
         f"give {plan.mechanism.noise_setting} instead"
     )
+
+
+def _readable(plan: PrivacyPlan) -> PrivacyPlan:
+    """The plan with its noise at a few digits, rounded to the side of more noise: people read it in every label."""
+    mechanism = plan.mechanism
+    setting = str(mechanism.noise_setting)
+    context = Context(prec=_DIGITS, rounding=ROUND_FLOOR if mechanism.noise_falls else ROUND_CEILING)
+    value = float(context.create_decimal_from_float(getattr(mechanism, setting)))
+    return plan.from_dict(plan.to_dict() | {"mechanism": mechanism.model_dump(mode="json") | {setting: value}})
 
 
 def _program(config: ExperimentConfig, parts: Split, plan: PrivacyPlan) -> list[Schema]:

@@ -73,7 +73,7 @@ METHOD = Method(
             "upload",
             30.0,
             0.5,
-            "best of a grid by validation NDCG@20 at epsilon 8 on MovieLens-100K, Tenrec and Douban books",
+            "best of a grid by validation NDCG@20 at epsilon 8 on MovieLens-100K and Tenrec QB-article",
         ),
         DefaultClip(
             "upload_l1",
