@@ -308,7 +308,7 @@ def test_what_is_read_on_the_device_stands_beside_no_claim(make: SimpleNamespace
 def test_a_game_of_inclusion_bits_is_drawn_below_its_ceiling(full_report: AuditReport) -> None:
     charts = {chart.slug: chart for chart in inclusion_charts(full_report)}
     assert list(charts) == [f"inclusion_gpfedrec_{slug}" for slug in ("none", "published_noise", "local_laplace")]
-    kinds = {slug: {row["kind"] for row in values(chart, "detail")} for slug, chart in charts.items()}
+    kinds = {slug: {row["kind"] for row in values(chart, "strokeWidth")} for slug, chart in charts.items()}
     assert kinds["inclusion_gpfedrec_none"] == {"strongest", "other", "popularity"}
     assert kinds["inclusion_gpfedrec_local_laplace"] == {"strongest", "other", "popularity", "ceiling"}
     assert "The claim allows at most" in charts["inclusion_gpfedrec_local_laplace"].description

@@ -145,8 +145,9 @@ def _chosen(row: AttackCell) -> Row:
     if row.halves is None:
         return _attack(row)
     halves = row.halves
-    measured = {"AUC": halves.auc, "popularity AUC": halves.popularity_auc, "gain": halves.gain}
-    return _attack(row) | measured | {"chosen on": halves.selection_users, "measured on": halves.n_users}
+    measured: Row = {"AUC": halves.auc, "popularity AUC": halves.popularity_auc, "gain": halves.gain}
+    counts: Row = {"chosen on": halves.selection_users, "measured on": halves.n_users}
+    return _attack(row) | measured | counts
 
 
 def _attack(row: AttackCell) -> Row:
