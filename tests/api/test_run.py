@@ -12,6 +12,7 @@ import pytest
 from safetensors import safe_open
 
 import privfed
+from privfed.api.attacks import NOT_ATTACKED
 from privfed.api.method import named
 from privfed.api.tracking import chosen
 from privfed.data import catalogue
@@ -90,8 +91,16 @@ def test_an_attack_is_shown_once_it_was_run() -> None:
         "attack", "seen_by", "game", "items", "rounds", "auc", "low", "high", "popularity",
     ]  # fmt: skip
     assert attacks["auc"].is_monotonic_decreasing
+    assert "popularity" not in set(attacks["attack"])
+    assert attacks.attrs["notices"] == []
     assert {"what one client sends", "what a device shows its own user"} <= set(attacks["seen_by"])
     assert "Attack   tells more than popularity (" in str(run)
+
+
+def test_what_was_not_attacked_is_said() -> None:
+    run = privfed.run("private-gram", SMALL, epsilon=8)
+    assert run.attack().attrs["notices"] == [NOT_ATTACKED]
+    assert NOT_ATTACKED in str(run)
 
 
 def test_recommendations_carry_the_ids_of_the_data(gram: privfed.Run) -> None:
