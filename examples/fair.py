@@ -15,21 +15,17 @@ upload, or the sum with the user in it); popularity guesses without looking. A s
 """
 
 import argparse
-from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from privfed.audit.attack_runs.attack_run import attack_trained
-from privfed.data import Interactions, load
+import privfed
+from privfed.api.data import Data
 from privfed.evaluation import UNCOUNTED, Protocol
-from privfed.experiment import Experiment, RunResult
-from privfed.privacy import PrivacyPlan, plan_for_target
-from privfed.setup.config import ExperimentConfig, TapConfig
 
-Setting = tuple[Mapping[str, Any], PrivacyPlan]
+Setting = dict[str, Any]
 CLIP_NORM = 1.0
 
 
@@ -45,85 +41,73 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
 
-    interactions, console = load(options.data), Console()
+    data, console = privfed.load(options.data), Console()
     columns = ("devices and mechanism", "epsilon", "NDCG@20", "kB up", "kB down", "best attack")
     table = Table(*columns, title=f"fair on {options.data}, {options.rounds} rounds")
-    variants: dict[str, Setting] = {"popularity, no training": ({"name": "popularity"}, PrivacyPlan.named("none"))}
-    variants |= settings(options, interactions)
     with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("", total=len(variants) * options.rounds)
-        for label, (method, plan) in variants.items():
-            bar.update(task, description=label)
-            experiment = Experiment.on(configured(options, method, plan), interactions)
-            result = experiment.run(progress=lambda *_: bar.advance(task), parts=("test",))
-            traffic = max(result.costs.client_rounds, 1) * 1e3
+        for label, setting in bar.track({"popularity, no training": {}, **settings(options, data)}.items()):
+            run = trained(options, data, setting)
+            traffic = max(run.costs.client_rounds, 1) * 1e3
             table.add_row(
                 label,
-                f"{result.guarantee.epsilon:.2f}",
-                f"{result.test.metric('ndcg', 20).value:.3f}",
-                f"{result.costs.up_bytes / traffic:,.0f}",
-                f"{result.costs.down_bytes / traffic:,.0f}",
-                strongest(experiment, result, options.rounds),
+                f"{run.guarantee.epsilon:.2f}",
+                f"{run.test.metric('ndcg', 20).value:.3f}",
+                f"{run.costs.up_bytes / traffic:,.0f}",
+                f"{run.costs.down_bytes / traffic:,.0f}",
+                strongest(run),
             )
     console.print(table)
-    kind = "synthetic data" if interactions.card.synthetic else interactions.card.name
-    console.print(f"[dim]{kind}; seed {options.seed}; {result.config.protocol.sentence()}")
+    kind = "synthetic data" if data.card.synthetic else data.name
+    console.print(f"[dim]{kind}; seed {options.seed}; {run.config.protocol.sentence()}")
     console.print(f"[dim]{UNCOUNTED}")
     console.print("[dim]Epsilon is infinite where exact sums are opened: a sum without noise bounds nothing.")
 
 
-def settings(options: argparse.Namespace, interactions: Interactions) -> dict[str, Setting]:
-    """Label -> method and plan."""
-    some = {"sampling": {"kind": "fixed", "size": min(options.cohort, interactions.n_users)}}
-    tiers = {"name": "fair", "scheme": options.scheme}
-    by_budget = {"name": "fair", "budgets": options.budgets, "interactions": interactions.n_items // 2}
+def settings(options: argparse.Namespace, data: Data) -> dict[str, Setting]:
+    """Label -> how fair is run."""
+    cohort = f"sampling.kind=fixed,sampling.size={min(options.cohort, data.n_users)}"
+    tiers = {"scheme": options.scheme}
     in_tiers = {**tiers, "placement": "tier"}
-    held = PrivacyPlan.named("secure-sum", clip_norm=10.0, blocks="held", **some)
+    by_budget = {"budgets": options.budgets, "interactions": data.n_items // 2}
+    unprotected, summed = f"none:{cohort}", f"secure-sum:clip_norm=10,{cohort}"
     variants: dict[str, Setting] = {
-        "everybody 1x": ({"name": "fair", "variant": "fedavg"}, PrivacyPlan.named("none", **some)),
-        options.scheme: (tiers, PrivacyPlan.named("none", **some)),
-        f"{options.scheme}, tier by tier": (in_tiers, PrivacyPlan.named("none", **some)),
-        "budgets of memory": (by_budget, PrivacyPlan.named("none", **some)),
-        f"{options.scheme}, secure sum": (tiers, PrivacyPlan.named("secure-sum", clip_norm=10.0, **some)),
-        f"{options.scheme}, secure sum tier by tier": (in_tiers, held),
+        "everybody 1x": {"variant": "fedavg", "privacy": unprotected},
+        options.scheme: {**tiers, "privacy": unprotected},
+        f"{options.scheme}, tier by tier": {**in_tiers, "privacy": unprotected},
+        "budgets of memory": {**by_budget, "privacy": unprotected},
+        f"{options.scheme}, secure sum": {**tiers, "privacy": summed},
+        f"{options.scheme}, secure sum tier by tier": {**in_tiers, "privacy": f"{summed},blocks=held"},
     }
-    users = interactions.n_users
-    plan = PrivacyPlan.named("central-gaussian", clip_norm=CLIP_NORM, noise_multiplier=1.0, delta=users**-1.1)
+    noised = f"central-gaussian:clip_norm={CLIP_NORM}"
     for epsilon in options.epsilons:
-        variants[f"{options.scheme}, central Gaussian {epsilon:g}"] = (
-            tiers,
-            plan_for_target(plan, epsilon, options.rounds, users),
-        )
+        label = f"{options.scheme}, central Gaussian {epsilon:g}"
+        variants[label] = {**tiers, "privacy": noised, "epsilon": epsilon}
     return variants
 
 
-def configured(options: argparse.Namespace, method: Mapping[str, Any], plan: PrivacyPlan) -> ExperimentConfig:
-    """One run, tapped in its last round where uploads or sums are seen."""
-    rounds = 1 if method["name"] == "popularity" else options.rounds
-    return ExperimentConfig(
-        data=options.data,
-        method=dict(method),
-        privacy=plan,
-        protocol=Protocol(state="received"),
+def trained(options: argparse.Namespace, data: Data, setting: Setting) -> privfed.Run:
+    """One run, tapped in its last round where uploads or sums are seen; nothing set is popularity."""
+    rounds = options.rounds if setting else 1
+    return privfed.run(
+        "fair" if setting else "popularity",
+        data,
         rounds=rounds,
         seed=options.seed,
-        evaluate_every=rounds,
-        fidelity="analytic",
-        taps=TapConfig(places=("wire",), rounds=(rounds - 1,)),
+        protocol=Protocol(state="received"),
+        options={"evaluate_every": rounds, "fidelity": "analytic", "taps": {"rounds": [rounds - 1]}},
+        **setting,
     )
 
 
-def strongest(experiment: Experiment, result: RunResult, rounds: int) -> str:
+def strongest(run: privfed.Run) -> str:
     """The best attack on what was seen of uploads or sums."""
-    rows = [
-        row
-        for row in attack_trained(experiment, result.transcript.joined, rounds)
-        if row.tap in ("wire", "sum") and row.game == "trained vs never seen" and row.scope.startswith("all items")
-    ]
-    if not rows:
+    rows = run.attack()
+    seen = rows["seen_by"].isin(["what one client sends", "the sum over clients"])
+    rows = rows[seen & (rows["game"] == "trained vs never seen") & rows["items"].str.startswith("all items")]
+    if rows.empty:
         return "-"
-    best = max(rows, key=lambda row: row.auc.value)
-    return f"{best.auc.value:.2f} {best.attack} ({best.tap})"
+    best = rows.iloc[0]
+    return f"{best['auc']:.2f} {best['attack']} ({best['seen_by']})"
 
 
 if __name__ == "__main__":

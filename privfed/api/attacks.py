@@ -9,9 +9,11 @@ from privfed.audit.report.records import POPULARITY, AttackRow
 
 COLUMNS = ("attack", "seen_by", "game", "items", "rounds", "auc", "low", "high", "popularity")
 
+NOT_ATTACKED = "nothing that the server releases has a row for each item, so no attack on it was run"
+
 
 def as_frame(rows: list[AttackRow]) -> pd.DataFrame:
-    """One line for each attack, game and place, the strongest first."""
+    """One line for each attack, game and place, the strongest first; the guess by popularity stands beside each."""
     lines = [
         (
             row.attack,
@@ -25,6 +27,7 @@ def as_frame(rows: list[AttackRow]) -> pd.DataFrame:
             row.popularity_auc,
         )
         for row in sorted(rows, key=lambda row: -row.auc.value)
+        if row.attack != POPULARITY
     ]
     return pd.DataFrame(lines, columns=list(COLUMNS))
 
@@ -48,7 +51,7 @@ def sentence(rows: list[AttackRow], trust: str) -> str:
     """The main attack beside popularity, and who sees more."""
     strongest = main_attack(rows)
     if strongest is None:
-        text = "nothing that the server releases has a row for each item, so no attack on it was run"
+        text = NOT_ATTACKED
     else:
         better = strongest.auc.lo > strongest.popularity_auc
         text = (

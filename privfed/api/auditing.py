@@ -68,7 +68,7 @@ def audit(
         >>> [round(value) for value in report.to_frame()["epsilon"]]
         [8, 1]
     """
-    several = [methods] if isinstance(methods, str | Method | Mapping) else list(methods)
+    several: list[Any] = [methods] if isinstance(methods, str | Method | Mapping) else list(methods)
     if not several:
         raise UseError("methods is empty: name at least one method")
     if seeds < 1:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -79,10 +80,15 @@ def compare(a: Report | str | PathLike[str], b: Report | str | PathLike[str]) ->
         >>> privfed.compare(report, report).comparable
         True
     """
-    return AuditComparison(lay_side_by_side(_record(a), _record(b)))
+    return AuditComparison(lay_side_by_side(record_of(a), record_of(b)))
 
 
-def _record(given: Report | str | PathLike[str]) -> AuditReport:
+def record_of(given: Any) -> AuditReport:
+    """The report that is meant, with what follows from its runs.
+
+    Raises:
+        UseError: it is neither a report nor the folder of one.
+    """
     if isinstance(given, Report):
         return given.record
     if not isinstance(given, str | PathLike):

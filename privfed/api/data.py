@@ -114,7 +114,7 @@ def _from_frame(
     name: str,
 ) -> Data:
     roles = sorted(_roles(frame, chosen).items(), key=lambda one: one[0] in chosen)
-    values = {_CALLED.get(role, role): frame[column] for role, column in roles}
+    values: dict[str, Any] = {_CALLED.get(role, role): frame[column] for role, column in roles}
     info, people = _described(items, "item"), _described(users, "user")
     if info is not None and "title" not in info:
         info = info.assign(title=None)

@@ -31,8 +31,8 @@ class Report:
         >>> report = privfed.audit("private-gram", "synthetic-small", epsilon=8, workers=1)
         >>> report.to_frame()["method"].tolist()
         ['private-gram']
-        >>> print(report.verdict.partition(" is ")[0])
-        None of one setting
+        >>> print(report.verdict)
+        One of one setting is guaranteed and better than popularity: private-gram at epsilon 8.
     """
 
     def __init__(self, record: AuditReport, folder: Path | None = None) -> None:

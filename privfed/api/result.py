@@ -146,7 +146,8 @@ class TrainedRun:
             ['attack', 'seen_by']
         """
         frame = attacks.as_frame(self._findings.rows)
-        frame.attrs["notices"] = list(self._findings.notices)
+        unseen = [] if attacks.main_attack(self._findings.rows) else [attacks.NOT_ATTACKED]
+        frame.attrs["notices"] = [*unseen, *self._findings.notices]
         return frame
 
     def save(self, folder: str | PathLike[str]) -> Path:

@@ -69,7 +69,8 @@ def run(
         rounds: rounds to train; 100, or 1 for a method that asks once.
         seed: of parameters, sampling and noise.
         target: the behaviour to recommend, where the data have several.
-        split: how held-out items are chosen: a `SplitSpec` or its fields.
+        split: how held-out items are chosen: a `SplitSpec` or its fields. By default each user's newest item is tested
+            and the second newest validates; where the data have no times, a random part of each history.
         protocol: "honest", or "paper" to compare with tables of PFedRec and GPFedRec, or a `Protocol`.
         folder: where to train, new or empty; by default a temporary folder (`Run.save` keeps it).
         device: "cpu", "cuda", ...
@@ -213,6 +214,8 @@ def split_fields(data: Data, given: SplitSpec | Mapping[str, Any] | None, target
     fields = _fields(given)
     if target is not None:
         fields["target"] = target
+    if data.time is None:
+        fields.setdefault("kind", "ratio")
     kinds = list(data.behaviour_counts)
     if len(kinds) > 1 and fields.get("target") is None:
         raise UseError(

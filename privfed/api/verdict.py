@@ -40,10 +40,10 @@ def as_frame(report: AuditReport) -> pd.DataFrame:
 def _line(report: AuditReport, cell: Cell) -> list[object]:
     utility, attack, claim = main_utility(cell), main_attack(cell), cell.guarantee
     popular = popularity_utility(report, utility) if utility else None
-    quality = [None] * 4 if utility is None else [
+    quality: list[object] = [None] * 4 if utility is None else [
         formatting.metric(utility.name, utility.k), utility.seeds.mean, utility.users.lo, utility.users.hi
     ]  # fmt: skip
-    seen = [None] * 6 if attack is None else [
+    seen: list[object] = [None] * 6 if attack is None else [
         attack.attack, formatting.named(formatting.TAPS, attack.tap), attack.auc.mean, attack.users.lo,
         attack.users.hi, attack.popularity_auc,
     ]  # fmt: skip

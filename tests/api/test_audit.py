@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import privfed
+from privfed.api.comparing import record_of
 from privfed.privacy.closed_forms import gaussian_epsilon
 
 QUICK: dict[str, Any] = {"workers": 1, "options": {"canaries": 0, "taps": {"users": 20, "inclusion": 0.0}}}
@@ -60,7 +61,7 @@ def test_two_audits_side_by_side(report: privfed.Report, tmp_path: Path) -> None
     with pytest.raises(ValueError, match=r"holds no report\.json"):
         privfed.compare(tmp_path, report)
     with pytest.raises(ValueError, match="int is no audit"):
-        privfed.compare(3, report)  # type: ignore[arg-type]
+        record_of(3)
 
 
 @pytest.mark.parametrize(

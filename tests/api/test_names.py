@@ -18,7 +18,8 @@ MODULES = sorted(path.stem for path in (ROOT / "api").glob("*.py") if path.stem 
 def test_every_name_is_there_and_its_type_is_stated() -> None:
     stub = ast.parse((ROOT / "__init__.pyi").read_text())
     stated = {alias.asname for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert stated | {"__version__"} == set(privfed.__all__)
+    stated |= {target.id for node in stub.body if isinstance(node, ast.Assign) for target in node.targets}
+    assert (stated - {None}) | {"__version__"} == set(privfed.__all__)
     assert all(callable(getattr(privfed, name)) for name in privfed.__all__ if name != "__version__")
     assert len(privfed.__all__) <= 10
     assert set(dir(privfed)) == set(privfed.__all__)

@@ -12,6 +12,7 @@ import pytest
 from safetensors import safe_open
 
 import privfed
+from privfed.api.attacks import NOT_ATTACKED
 from privfed.api.method import named
 from privfed.api.tracking import chosen
 from privfed.data import catalogue
@@ -90,8 +91,16 @@ def test_an_attack_is_shown_once_it_was_run() -> None:
         "attack", "seen_by", "game", "items", "rounds", "auc", "low", "high", "popularity",
     ]  # fmt: skip
     assert attacks["auc"].is_monotonic_decreasing
+    assert "popularity" not in set(attacks["attack"])
+    assert attacks.attrs["notices"] == []
     assert {"what one client sends", "what a device shows its own user"} <= set(attacks["seen_by"])
     assert "Attack   tells more than popularity (" in str(run)
+
+
+def test_what_was_not_attacked_is_said() -> None:
+    run = privfed.run("private-gram", SMALL, epsilon=8)
+    assert run.attack().attrs["notices"] == [NOT_ATTACKED]
+    assert NOT_ATTACKED in str(run)
 
 
 def test_recommendations_carry_the_ids_of_the_data(gram: privfed.Run) -> None:
@@ -104,13 +113,14 @@ def test_recommendations_carry_the_ids_of_the_data(gram: privfed.Run) -> None:
     assert not set(one["item"]) & set(gram.data.item_ids[trained])
     several = gram.recommend([2, 1], k=4)
     assert several["user"].tolist() == [2] * 4 + [1] * 4
-    assert several[4:].drop(columns="user").reset_index(drop=True).equals(one)
+    assert several["item"].tolist()[4:] == one["item"].tolist()
+    np.testing.assert_allclose(several["score"][4:], one["score"], rtol=1e-5)
     assert len(gram.recommend(1, k=10_000)) == gram.data.n_items - len(trained)
 
 
 def answering() -> list[str]:
     """Methods that answer from a history."""
-    shallow = ["private-gram", "dpals", "ease", "eals", "ials", "puresvd", "popularity"]
+    shallow = ["private-gram", "dpals", "ease", "eals", "vals", "ials", "puresvd", "popularity"]
     return [*shallow, "fedvae", "private-autoencoder", "multvae"]
 
 
@@ -135,7 +145,6 @@ def test_methods_that_cannot_say_why_in_one_sentence(method: str) -> None:
         "synthetic-funnel" if public else SMALL,
         rounds=1,
         target="buy" if public else None,
-        protocol=Protocol(task="rating") if method == "vals" else "honest",
     )
     with pytest.raises(ValueError, match="so somebody new has to take part") as caught:
         run.recommend(history=[run.data.item_ids[0]])
@@ -286,10 +295,12 @@ def test_a_folder_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_predicted_ratings_stand_beside_their_means() -> None:
-    run = privfed.run("vals", SMALL, rounds=1, protocol=Protocol(task="rating"))
+    run = privfed.run("fair", SMALL, rounds=1, task="rating", protocol=Protocol(task="rating"))
     assert run.metrics["metric"].tolist()[:3] == ["MSE", "RMSE", "MAE"]
     assert all(math.isfinite(value) for value in run.metrics["popularity"])
     assert "best of the means" in str(run)
+    with pytest.raises(ValueError, match="fair predicts ratings, and a list of items has none"):
+        run.recommend(history=[run.data.item_ids[0]])
 
 
 class Recorder:
