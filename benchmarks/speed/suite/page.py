@@ -206,7 +206,9 @@ class Page:
             said = []
             for cut in ("floats", "words"):
                 ours, theirs = (1e3 * masking[f"{cut}, {who}, cpu_s"] for who in ("ours", "flwr"))
-                said.append(f"from {cut} {ours:.1f} and {theirs:.0f} ms ({masking[f'{cut}, times']:.1f} x)")
+                said.append(
+                    f"from {cut.replace('words', 'ring elements')} {ours:.1f} and {theirs:.0f} ms ({masking[f'{cut}, times']:.1f} x)"
+                )
             yield (
                 f"Masking {masking['values']:,} values for {masking['neighbours']} neighbours, ours and Flower's "
                 f"SecAgg+: {', '.join(said)}."
