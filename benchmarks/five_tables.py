@@ -81,7 +81,7 @@ def settings() -> Iterator[Setting]:
                 words,
                 epsilon,
                 statistics.fmean(values(runs, "ndcg")),
-                statistics.fmean(values(runs, "excess")),
+                statistics.fmean(row["excess"] or 0.0 for row in runs),
                 f"{first['attack']} ({first['tap']})",
             )
 

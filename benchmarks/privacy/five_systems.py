@@ -22,7 +22,7 @@ from privfed.privacy import PrivacyPlan, plan_for_target
 from privfed.setup.config import AuditTapConfig
 
 EPSILONS = (8.0, 1.0)
-NUMBERS = {"ndcg": "ndcg@10", "epsilon": "eps", "delta": "delta", "auc": "auc_max", "excess": "auc_gain"}
+NUMBERS = {"ndcg": "ndcg@10", "epsilon": "eps", "delta": "delta", "auc": "auc", "excess": "auc_excess"}
 """Field of a row -> column of `runs.csv`."""
 
 

@@ -113,7 +113,7 @@ def _default_clip(registered: Method, plan: PrivacyPlan, target: Target) -> Defa
     if target.clip == "default":
         raise PlanError(
             f"clip_norm is missing, and {registered.name} has no default for {plan.mechanism.label}: give a clip_norm; "
-            "docs/choosing_a_clip_norm.md says how to choose one"
+            "docs/guides/choosing_a_clip_norm.md says how to choose one"
         )
     return DefaultClip("upload", 1.0, 1.0, "nobody chose it")
 

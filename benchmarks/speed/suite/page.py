@@ -204,9 +204,9 @@ class Page:
         masking = found.get("masking, privfed and Flower")
         if masking:
             said = []
-            for cut in ("floats", "words"):
+            for cut, name in (("floats", "floats"), ("words", "ring elements")):
                 ours, theirs = (1e3 * masking[f"{cut}, {who}, cpu_s"] for who in ("ours", "flwr"))
-                said.append(f"from {cut} {ours:.1f} and {theirs:.0f} ms ({masking[f'{cut}, times']:.1f} x)")
+                said.append(f"from {name} {ours:.1f} and {theirs:.0f} ms ({masking[f'{cut}, times']:.1f} x)")
             yield (
                 f"Masking {masking['values']:,} values for {masking['neighbours']} neighbours, ours and Flower's "
                 f"SecAgg+: {', '.join(said)}."
