@@ -57,7 +57,7 @@ def run(
 
     Args:
         method: a name (`privfed methods` lists them), `my_file.py:METHOD`, or a method of your own
-            (docs/add_a_method.md).
+            (docs/guides/add_a_method.md).
         data: what `privfed.load` gave, or anything that it takes.
         epsilon: total that nobody's data may exceed in the whole run; noise is sized for it.
         delta: probability with which epsilon may fail; by default users^-1.1.
