@@ -2,9 +2,8 @@
 
 import pandas as pd
 
-from attacks.evaluation import ALL_ITEMS
 from privfed.audit.report import formatting
-from privfed.audit.report.headline import MAIN_GAMES, PROTECTED_TAPS
+from privfed.audit.report.headline import PROTECTED_TAPS, chosen, in_main_game, leak
 from privfed.audit.report.records import POPULARITY, AttackRow
 
 COLUMNS = ("attack", "seen_by", "game", "items", "rounds", "auc", "low", "high", "popularity")
@@ -33,29 +32,20 @@ def as_frame(rows: list[AttackRow]) -> pd.DataFrame:
 
 
 def main_attack(rows: list[AttackRow]) -> AttackRow | None:
-    """The strongest attack at the place closest to a client that a server sees, in the main game on all items."""
-    for tap in PROTECTED_TAPS:
-        rivals = [
-            row
-            for row in rows
-            if (row.tap, row.attack != POPULARITY) == (tap, True)
-            and row.game in MAIN_GAMES
-            and row.scope.startswith(ALL_ITEMS)
-        ]
-        if rivals:
-            return max(rivals, key=lambda row: row.auc.value)
-    return None
+    """The headline attack at the place closest to a client that a server sees: chosen on one half of the people."""
+    by_tap = (in_main_game(row for row in rows if row.tap == tap) for tap in PROTECTED_TAPS)
+    return next((best for rivals in by_tap if (best := chosen(rivals)) is not None), None)
 
 
 def sentence(rows: list[AttackRow], trust: str) -> str:
     """The main attack beside popularity, and who sees more."""
-    strongest = main_attack(rows)
-    if strongest is None:
+    main = main_attack(rows)
+    if main is None or main.halves is None:
         text = NOT_ATTACKED
     else:
-        better = strongest.auc.lo > strongest.popularity_auc
+        halves = main.halves
         text = (
-            f"{'tells more than popularity' if better else 'no better than popularity'} ({strongest.auc.value:.2f} "
-            f"against {strongest.popularity_auc:.2f}, {formatting.named(formatting.TAPS, strongest.tap)})"
+            f"finds {leak(halves.auc.value, halves.gain)} ({halves.auc.value:.2f} against "
+            f"{halves.popularity_auc:.2f}, {formatting.named(formatting.TAPS, main.tap)})"
         )
     return f"{text}; the server itself sees every upload" if trust == "central" else text

@@ -8,8 +8,8 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from privfed.api import verdict
 from privfed.api.errors import UseError
+from privfed.api.settings_table import as_frame
 from privfed.audit.page.charts import Charts, standing_alone
 from privfed.audit.page.palette import in_light
 from privfed.audit.page.render import render
@@ -32,7 +32,7 @@ class Report:
         >>> report.to_frame()["method"].tolist()
         ['private-gram']
         >>> print(report.verdict)
-        One of one setting is guaranteed and better than popularity: private-gram at epsilon 8.
+        private-gram · central Gaussian, epsilon 8 is guaranteed and better than popularity.
     """
 
     def __init__(self, record: AuditReport, folder: Path | None = None) -> None:
@@ -41,7 +41,12 @@ class Report:
     @property
     def verdict(self) -> str:
         """How many settings are guaranteed and better than popularity, in one sentence."""
-        return verdict.verdict(self.record)
+        return self.record.verdict
+
+    @property
+    def advice(self) -> str:
+        """What to do, computed from the numbers, in a sentence or two."""
+        return self.record.advice
 
     @property
     def contradictions(self) -> list[str]:
@@ -49,8 +54,8 @@ class Report:
         return [one.text for one in self.record.contradictions]
 
     def to_frame(self) -> pd.DataFrame:
-        """A line for each method and setting: guarantee, quality and strongest attack, popularity beside both."""
-        return verdict.as_frame(self.record)
+        """A line for each method and setting: guarantee, quality and headline attack, popularity beside both."""
+        return as_frame(self.record)
 
     def plot(self) -> Any:
         """Quality against privacy, as an Altair chart, which notebooks show.
@@ -78,11 +83,13 @@ class Report:
 
     def __repr__(self) -> str:
         table = self.to_frame()[list(_SHORT)]
-        return "\n".join([self.verdict, table.to_string(index=False, float_format=lambda value: f"{value:.3f}")])
+        return "\n".join(
+            [self.verdict, self.advice, table.to_string(index=False, float_format=lambda value: f"{value:.3f}")]
+        )
 
     def _repr_html_(self) -> str:
         table = self.to_frame().to_html(index=False, border=0, float_format=lambda value: f"{value:.3f}")
-        return f"<div><b>{self.verdict}</b>{table}</div>"
+        return f"<div><b>{self.verdict}</b><p>{self.advice}</p>{table}</div>"
 
 
 def _json(chart: Any) -> str:

@@ -16,7 +16,7 @@ from privfed.api.folder import check_data, read_record
 from privfed.api.method import AnyMethod, named
 from privfed.audit.attack_runs.attack_run import RunFindings, attack_run
 from privfed.data import DataError, Interactions
-from privfed.engines import Checkpoint
+from privfed.engines.checkpoint import Checkpoint
 from privfed.engines.costs import Costs
 from privfed.evaluation import EvaluationResult, RoundEvaluation
 from privfed.experiment import Experiment, TrainingProgress

@@ -12,7 +12,6 @@ from privfed.api.errors import UseError
 from privfed.api.folder import remove_with, temporary
 from privfed.api.method import AnyMethod, named, record, table
 from privfed.api.result import TrainedRun
-from privfed.api.sizing import plan_for_epsilon, sized
 from privfed.api.tracking import Log, Tracker, chosen, flat, measured
 from privfed.data import Interactions, Split, SplitSpec, split
 from privfed.evaluation import HONEST, PAPER, EvaluationError, Protocol, RoundEvaluation
@@ -23,6 +22,8 @@ from privfed.guards.client_guard import BrokenUploadError
 from privfed.methods import Method
 from privfed.privacy import PrivacyPlan, configure
 from privfed.setup.config import ExperimentConfig
+from privfed.setup.sizing import size
+from privfed.setup.target_plan import plan_for_epsilon
 
 AnyData = str | PathLike[str] | pd.DataFrame | Interactions
 AnyPlan = str | PrivacyPlan
@@ -147,17 +148,12 @@ def protected(
     Raises:
         ValueError: the plan is not known, does not fit the method, or reaches no such epsilon.
     """
-    words = privacy if isinstance(privacy, str) else None
     if epsilon is not None:
-        plan = (
-            privacy
-            if isinstance(privacy, PrivacyPlan)
-            else plan_for_epsilon(registered, trust, words, delta, parts.train.n_users)
-        )
-        return sized(config.model_copy(update={"privacy": plan}), parts, epsilon)
+        plan = plan_for_epsilon(epsilon, registered, parts.train.n_users, plan=privacy, trust=trust, delta=delta)
+        return size(config.model_copy(update={"privacy": plan}), parts).config
     if trust is not None:
         raise UseError(f"trust={trust!r} says who adds noise, and epsilon is not given: give epsilon, too")
-    plan = PrivacyPlan.parse(words or "none") if not isinstance(privacy, PrivacyPlan) else privacy
+    plan = privacy if isinstance(privacy, PrivacyPlan) else PrivacyPlan.parse(privacy or "none")
     changed = plan if delta is None else PrivacyPlan.from_dict(plan.to_dict() | {"delta": delta})
     return config.model_copy(update={"privacy": changed})
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from privfed.data import Interactions
     from privfed.experiment import Experiment, RunResult
     from privfed.privacy import Forecast
+    from privfed.setup.config import ExperimentConfig
 
 EXAMPLE = (
     "Example: privfed run private-gram --epsilon 1. A plan in words: privfed run gpfedrec --data ml-100k --rounds 100 "
@@ -107,7 +108,7 @@ def run(
         "data": data,
         "rounds": rounds,
         "seed": seed,
-        "privacy": privacy,
+        "privacy": None if epsilon else privacy,
         "protocol": protocol,
         "device": device,
         "columns": options.columns(user_column, item_column, time_column, rating_column, behaviour_column),
@@ -123,7 +124,7 @@ def run(
     out = out or directory.free_folder(chosen.method_name)
     with processes.in_turn():
         interactions = read.load_data(source, screen)
-    chosen = _within(epsilon, chosen, interactions, screen)
+    chosen = _within(epsilon, privacy, chosen, interactions.n_users)
     begun = None if record is None else record.experiment().model_dump(mode="json")
     if record is None and processes.first:
         directory.refuse_foreign(out, "run")
@@ -172,15 +173,16 @@ def run(
 
 
 def _within(
-    epsilon: float | None, config: "ExperimentConfig", interactions: "Interactions", screen: Screen
+    epsilon: float | None, privacy: str | None, config: "ExperimentConfig", population: int
 ) -> "ExperimentConfig":
-    """The same run behind noise that is sized for `--epsilon`, where that is given."""
-    from privfed.cli.within_epsilon import plan_within
+    """The same run behind a plan for `--epsilon`, where that is given; its noise is sized with the rest."""
+    from privfed.setup.target_plan import plan_for_epsilon
 
     if epsilon is None:
         return config
-    with screen.working("Sizing noise"):
-        return config.model_copy(update={"privacy": plan_within(epsilon, config, interactions)})
+    configured = None if config.privacy.mechanism.kind == "unprotected" else config.privacy
+    plan = plan_for_epsilon(epsilon, config.registered(), population, plan=privacy or configured)
+    return config.model_copy(update={"privacy": plan})
 
 
 def _resumed(out: Path | None) -> "DirectoryRecord":

@@ -9,7 +9,7 @@ from torch import Tensor
 from privfed.compute.devices import on_host, placed
 from privfed.compute.tiles import tile_size
 from privfed.engines.simulation import Simulation
-from privfed.evaluation import Evaluator, Part, RoundEvaluation
+from privfed.evaluation import Evaluator, MetricName, Part, RoundEvaluation
 from privfed.federation import (
     Call,
     Clients,
@@ -62,7 +62,8 @@ class PrivateEvaluation:
         results = {part: evaluator.result() for part, evaluator in self.evaluators.items()}
         test, k = self.evaluators.get("test"), min(e.config.protocol.k, default=0)
         ranked = test is not None and e.config.protocol.task == "ranking"
-        by_user = ("ndcg", k, test.by_user("ndcg", k)) if test is not None and ranked else None
+        name: MetricName = "ndcg"
+        by_user = (name, k, test.by_user(name, k)) if test is not None and ranked else None
         for evaluator in self.evaluators.values():
             evaluator.reset()
         return RoundEvaluation(t, results, by_user)

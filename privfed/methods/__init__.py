@@ -17,8 +17,9 @@ from privfed.methods.method import (
     ServerReads,
     Training,
 )
+from privfed.methods.own import UnknownMethodError
 from privfed.methods.preset import PUBLISHED, Preset
-from privfed.methods.registry import UnknownMethodError, method, methods, preset
+from privfed.methods.registry import method, methods, preset
 from privfed.methods.torch_method import TorchConfig, TorchMethodError, torch_method
 
 __all__ = [

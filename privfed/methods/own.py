@@ -71,6 +71,8 @@ def _loaded(file: Path, variable: str) -> Method:
     method = getattr(module, variable, None)
     if not isinstance(method, Method):
         found = [key for key, value in vars(module).items() if isinstance(value, Method)]
-        has = f"it has {', '.join(found)}" if found else "it has no method at all (docs/guides/add_a_method.md shows one)"
+        has = (
+            f"it has {', '.join(found)}" if found else "it has no method at all (docs/guides/add_a_method.md shows one)"
+        )
         raise MethodFileError(f"{file} has no method {variable!r}: {has}")
     return method

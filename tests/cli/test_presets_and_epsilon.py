@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from privfed.audit import grid
-from privfed.cli.within_epsilon import delta_for
+from privfed.setup.target_plan import delta_for
 
 SMALL = ("--data", "synthetic-small")
 
@@ -33,10 +33,15 @@ def test_a_run_within_an_epsilon_needs_nothing_else(cli: Callable, here: Path) -
 
 
 def test_a_plan_in_words_is_sized(cli: Callable, here: Path) -> None:
-    words = ("--privacy", "local-gaussian:clip_norm=2,noise_multiplier=1", "--epsilon", 8)
+    words = ("--privacy", "local-gaussian:clip_norm=2", "--epsilon", 8)
     ran = cli("run", "gpfedrec", *SMALL, *words, "--rounds", 2, "--json").document
     assert 7.9 < ran["guarantee"]["epsilon"] <= 8
     assert ran["config"]["privacy"]["mechanism"]["clip_norm"] == 2
+
+
+def test_an_epsilon_beside_the_noise_that_it_decides_is_refused(refused: Callable, here: Path) -> None:
+    words = ("--privacy", "local-gaussian:clip_norm=2,noise_multiplier=1", "--epsilon", 8)
+    assert "leave one of the two out" in refused("run", "gpfedrec", *SMALL, *words)
 
 
 def test_noise_cannot_cover_whole_numbers(refused: Callable, here: Path) -> None:

@@ -80,7 +80,7 @@ def popularity_utility(report: AuditReport, like: UtilityCell) -> UtilityCell | 
     return next((row for row in rows if (row.part, row.name, row.k) == (like.part, like.name, like.k)), None)
 
 
-def in_main_game(rows: Iterable[AttackCell]) -> list[AttackCell]:
+def in_main_game(rows: Iterable[R]) -> list[R]:
     """Attacks that may speak for a place: in the main game on all items, else in another one on all items.
 
     Games of inclusion bits come last; they are about epsilon and have a part of their own.
