@@ -77,7 +77,7 @@ def without_digits(text: str) -> list[str]:
 def test_the_first_program_prints_what_readme_shows(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("privfed.api")
     (program,) = programs(ROOT / "README.md")
-    (shown,) = re.findall(r"```text\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    shown, _ = re.findall(r"```text\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
     smaller = program.replace('"ml-100k"', '"synthetic-small"').replace('"196"', "1")
     exec(compile(smaller, "README.md", "exec"), {})
     printed, expected = (without_digits(text) for text in (capsys.readouterr().out, shown))

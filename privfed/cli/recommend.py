@@ -98,6 +98,7 @@ def _for_many(directory: Path, file: Path | None, k: int, out: Path, screen: Scr
 
 
 def _for_one(directory: Path, user: str, k: int, screen: Screen, device: str) -> None:
+    from privfed.audit.report import formatting
     from privfed.cli.recommender import best, trained, user_code
     from privfed.cli.show import card_line, synthetic_mark
     from privfed.cli.tables import plain_table
@@ -111,7 +112,7 @@ def _for_one(directory: Path, user: str, k: int, screen: Screen, device: str) ->
     screen.explain(f"Data: {card_line(interactions.card)}")
     screen.result(
         plain_table(
-            f"{method} after {next_round} rounds for user {user}{mark}",
+            f"{method} after {formatting.count(next_round, 'round')} for user {user}{mark}",
             ("", "item", "title", f"score{mark}", "held out"),
             [
                 (str(n), item.item, item.title or "", f"{item.score:.4f}", item.held_out or "")
