@@ -32,7 +32,7 @@ class Report:
         >>> report.to_frame()["method"].tolist()
         ['private-gram']
         >>> print(report.verdict)
-        private-gram · central Gaussian, epsilon 8 is guaranteed and better than popularity.
+        Private Gram · central Gaussian, epsilon 8 is guaranteed and better than popularity.
     """
 
     def __init__(self, record: AuditReport, folder: Path | None = None) -> None:

@@ -9,7 +9,7 @@ import privfed
 from privfed.methods.own import MethodFileError
 from privfed.methods.registry import method
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "add_a_method.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "add_a_method.md"
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def test_a_file_is_run_saved_and_loaded(files: Path, tmp_path: Path, name: str) 
 
 def test_a_record_is_run_like_any_other(files: Path, tmp_path: Path) -> None:
     own = method(f"{files / 'item_bias.py'}:METHOD")
-    run = privfed.run(own, "synthetic-small", epsilon=8, rounds=2, lr=0.5)
+    run = privfed.run(own, "synthetic-small", epsilon=8, privacy="central-gaussian:clip_norm=1", rounds=2, lr=0.5)
     assert run.method == "own-item-bias"
     assert run.guarantee.epsilon <= 8
     folder = run.save(tmp_path / "run")

@@ -56,6 +56,13 @@ class Announcement(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _method_is_installed(self) -> Self:
+        # A name such as file.py:METHOD would have every node run a file that the server chooses.
+        if ".py" in self.config.method_name:
+            raise ValueError("a run over nodes trains a method that is installed at every party, and none in a file")
+        return self
+
+    @model_validator(mode="after")
     def _plan_leaves_nothing_open(self) -> Self:
         # Each side would otherwise choose noise by itself, and a node could not say beforehand what it agrees to.
         if self.config.privacy.target is not None:

@@ -127,8 +127,8 @@ LIES: tuple[Lie, ...] = (
     ),
     *_cases(
         "server", "test_lying_server.py::test_an_announcement_is_refused_and_leaves_nothing",
-        "node refuses (node_failed); it joins nothing and keeps nothing",
-        "a method that does not exist",
+        "node refuses (refused); it joins nothing and keeps nothing",
+        "a method that does not exist", "a method in a file on the node's disk",
     ),
     Lie(
         "server", "query after query that fails",

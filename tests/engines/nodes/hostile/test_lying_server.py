@@ -260,6 +260,13 @@ def planned(f: Any, plan: str, **changes: Any) -> Packet:
     return Server(f, f.nodes[101], said).announce()
 
 
+def own_method(f: Any) -> str:
+    """A file whose code says that it was run."""
+    file = f.folder / "mine.py"
+    file.write_text("raise RuntimeError('this file was run')\n")
+    return str(file)
+
+
 ANNOUNCED: dict[str, tuple[Callable[[Any], Packet], str, str]] = {
     "a run of another federation file": (
         lambda f: announced(f, federation="0" * 64), "other_federation", "another federation file"),
@@ -277,7 +284,11 @@ ANNOUNCED: dict[str, tuple[Callable[[Any], Packet], str, str]] = {
         lambda f: planned(f, "secure-sum:clip_norm=1"), "policy", "allows clip_only"),
     "a method that does not exist": (
         lambda f: announced(f, config=f.announced().model_dump(mode="json")["config"] | {"method": {"name": FORGERY}}),
-        "node_failed", "UnknownMethodError"),
+        "refused", "unknown method"),
+    "a method in a file on the node's disk": (
+        lambda f: announced(
+            f, config=f.announced().model_dump(mode="json")["config"] | {"method": {"name": f"{own_method(f)}:METHOD"}}
+        ), "refused", "installed at every party"),
     "more rounds than the policy allows": (
         lambda f: planned(f, CLIP, rounds=10**6), "policy", "1000 in all"),
     "an announcement for another seat": (
