@@ -53,7 +53,7 @@ def test_purchases_are_needed(coded, funnel):
 
 
 def test_a_target_is_needed():
-    with pytest.raises(DataError, match=r"choose the one to recommend as split\.target"):
+    with pytest.raises(DataError, match=r"choose the one to recommend, for example SplitSpec\(target=.buy.\)"):
         split(load("synthetic-funnel-small"), SplitSpec())
 
 
