@@ -3,7 +3,7 @@
 from attacks.evaluation.info import AttackInfo
 from attacks.evaluation.measure import measure
 from attacks.evaluation.observation import AttackObservation, AttackScores
-from attacks.evaluation.result import AttackResult, HalvesResult
+from attacks.evaluation.result import AttackResult, SampleSplit
 from attacks.evaluation.targets import ALL_ITEMS, TOUCHED_ITEMS, Targets
 from attacks.evaluation.users import UserResult, measure_users
 
@@ -14,7 +14,7 @@ __all__ = [
     "AttackObservation",
     "AttackResult",
     "AttackScores",
-    "HalvesResult",
+    "SampleSplit",
     "Targets",
     "UserResult",
     "measure",

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Num
 
 from attacks.evaluation.observation import AttackObservation, AttackScores
-from attacks.evaluation.result import AttackResult, HalvesResult
+from attacks.evaluation.result import AttackResult, SampleSplit
 from attacks.evaluation.targets import ALL_ITEMS, TOUCHED_ITEMS, Targets
 from attacks.metrics.estimate import auc_gain, user_mean
 from attacks.metrics.ranking import Ranking, usable_users
@@ -146,14 +146,14 @@ class _Game:
             members, self._slicing.auc(ranking, auc), baseline.slices, resamples=self._resamples, seed=self._seed
         )
 
-    def _halves(self, auc: PerUser, popularity: PerUser) -> HalvesResult | None:
+    def _sample_split(self, auc: PerUser, popularity: PerUser) -> SampleSplit | None:
         if self._selection is None:
             return None
         gain, chosen = auc - popularity, self._selection
         if not (np.isfinite(gain[chosen]).any() and np.isfinite(gain[~chosen]).any()):
             return None
         measured = np.where(np.isfinite(gain), auc, np.nan)[~chosen]
-        return HalvesResult(
+        return SampleSplit(
             selection_users=int(np.isfinite(gain[chosen]).sum()),
             selection_gain=float(np.nanmean(gain[chosen])),
             n_users=int(np.isfinite(measured).sum()),
@@ -194,5 +194,5 @@ class _Game:
             resamples=resamples,
             seconds=scored.seconds,
             slices=self._slices(ranking, auc, baseline),
-            halves=self._halves(auc, baseline.auc),
+            sample_split=self._sample_split(auc, baseline.auc),
         )

@@ -8,7 +8,7 @@ from attacks.metrics.slices import Slice
 
 
 @dataclass(frozen=True)
-class HalvesResult:
+class SampleSplit:
     """One attack on two groups of users: those on whom attacks are compared, and those on whom the best is measured.
 
     The highest of many noisy numbers is too high. An attack that is chosen on some users and measured on others is not.
@@ -60,7 +60,7 @@ class AttackResult:
         resamples: Number of bootstrap resamples behind the intervals.
         seconds: Time spent on scoring (not on measuring); ignored in comparisons.
         slices: AUC by deciles of items and of users; empty if not requested.
-        halves: The same by the two groups of users; None if not requested, or if a group has no measurable user.
+        sample_split: The same by the two groups of users; None if not requested, or if a group has no measurable user.
     """
 
     attack: str
@@ -87,4 +87,4 @@ class AttackResult:
     resamples: int
     seconds: float = field(compare=False)
     slices: tuple[Slice, ...] = ()
-    halves: HalvesResult | None = None
+    sample_split: SampleSplit | None = None

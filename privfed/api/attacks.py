@@ -40,12 +40,12 @@ def main_attack(rows: list[AttackRow]) -> AttackRow | None:
 def sentence(rows: list[AttackRow], trust: str) -> str:
     """The main attack beside popularity, and who sees more."""
     main = main_attack(rows)
-    if main is None or main.halves is None:
+    if main is None or main.sample_split is None:
         text = NOT_ATTACKED
     else:
-        halves = main.halves
+        sample_split = main.sample_split
         text = (
-            f"finds {leak(halves.auc.value, halves.gain)} ({halves.auc.value:.2f} against "
-            f"{halves.popularity_auc:.2f}, {formatting.named(formatting.TAPS, main.tap)})"
+            f"finds {leak(sample_split.auc.value, sample_split.gain)} ({sample_split.auc.value:.2f} against "
+            f"{sample_split.popularity_auc:.2f}, {formatting.named(formatting.TAPS, main.tap)})"
         )
     return f"{text}; the server itself sees every upload" if trust == "central" else text

@@ -91,7 +91,7 @@ def audit(
     given again.
     """
     from privfed.audit.grid import AuditProgress, audit_steps, run_audit
-    from privfed.audit.report.thresholds import Policy
+    from privfed.audit.report.thresholds import ThresholdPolicy
     from privfed.cli import directory, within_epsilon
     from privfed.cli import settings as read
     from privfed.cli.show import card_line
@@ -101,7 +101,7 @@ def audit(
     file, named = (experiment, None) if experiment is not None and experiment.suffix == ".toml" else (None, experiment)
     if named is not None and data is not None:
         raise CommandError(f"data are named twice, {named} and --data {data}: leave one out")
-    Policy.read(fail_if or (), policy_file)  # a rule that cannot be read is refused before anything is trained
+    ThresholdPolicy.read(fail_if or (), policy_file)  # a rule that cannot be read is refused before anything is trained
     flags: read.Layer = {
         "data": data if named is None else str(named),
         "rounds": rounds,

@@ -31,9 +31,9 @@ PolicyFile = Annotated[
 
 def broken(report: "AuditReport", fail_if: list[str] | None, policy_file: Path | None) -> list[str]:
     """Every setting that breaks a rule, in a sentence each."""
-    from privfed.audit.report.thresholds import Policy
+    from privfed.audit.report.thresholds import ThresholdPolicy
 
-    return Policy.read(fail_if or (), policy_file).failures(report)
+    return ThresholdPolicy.read(fail_if or (), policy_file).failures(report)
 
 
 def closing(report: "AuditReport", directory: Path, page: Path) -> list[str]:

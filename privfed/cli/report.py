@@ -31,10 +31,10 @@ def report(
     from privfed.audit.publish import publish
     from privfed.audit.report.conclusions import conclude
     from privfed.audit.report.records import read_report
-    from privfed.audit.report.thresholds import Policy
+    from privfed.audit.report.thresholds import ThresholdPolicy
 
     screen = Screen(as_json, quiet)
-    Policy.read(fail_if or (), policy_file)
+    ThresholdPolicy.read(fail_if or (), policy_file)
     stored = read_report(report_of(directory))
     with screen.working("Drawing"):
         concluded = conclude(stored)

@@ -16,7 +16,6 @@ from privfed.audit.report.records import (
     CeilingRow,
     EmpiricalRow,
     GuaranteeRow,
-    HalvesRow,
     Interval,
     LedgerLine,
     NotRun,
@@ -24,6 +23,7 @@ from privfed.audit.report.records import (
     RateAtFprRow,
     RocRow,
     Run,
+    SampleSplitRow,
     SelfCheck,
     Setting,
     SliceRow,
@@ -137,9 +137,9 @@ def attack_row(attack: str, auc: float, rounds: list[int], *, tap: str = "wire",
         ),
     }
     row |= changes
-    # As if both halves of the users gave the same numbers.
+    # As if both groups of the users gave the same numbers.
     auc, gain = Interval.model_validate(row["auc"]), Interval.model_validate(row["gain"])
-    halves = HalvesRow(
+    sample_split = SampleSplitRow(
         selection_users=50,
         selection_gain=gain.value,
         n_users=50,
@@ -147,7 +147,7 @@ def attack_row(attack: str, auc: float, rounds: list[int], *, tap: str = "wire",
         popularity_auc=row["popularity_auc"],
         gain=gain,
     )
-    return AttackRow.model_validate({"halves": halves} | row)
+    return AttackRow.model_validate({"sample_split": sample_split} | row)
 
 
 def attack_rows(setting: str, shift: float) -> list[AttackRow]:

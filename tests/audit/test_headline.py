@@ -76,19 +76,22 @@ def test_a_user_is_on_one_side_whatever_the_company() -> None:
 
 def test_both_sides_are_measured_on_their_own_users_only() -> None:
     one = noise_rows(3)[5]
-    assert one.halves is not None
-    assert one.halves.selection_users + one.halves.n_users == one.n_users == 100
-    whole = (one.halves.selection_users * one.halves.selection_gain + one.halves.n_users * one.halves.gain.value) / 100
+    assert one.sample_split is not None
+    assert one.sample_split.selection_users + one.sample_split.n_users == one.n_users == 100
+    whole = (
+        one.sample_split.selection_users * one.sample_split.selection_gain
+        + one.sample_split.n_users * one.sample_split.gain.value
+    ) / 100
     assert whole == pytest.approx(one.gain.value)
-    assert one.halves.gain.value == pytest.approx(one.halves.auc.value - one.halves.popularity_auc)
+    assert one.sample_split.gain.value == pytest.approx(one.sample_split.auc.value - one.sample_split.popularity_auc)
 
 
 def with_halves(row: AttackRow, selection: float, measured: float) -> AttackRow:
-    assert row.halves is not None
+    assert row.sample_split is not None
     gain = Interval(value=measured - 0.842, lo=measured - 0.852, hi=measured - 0.832)
     auc = Interval(value=measured, lo=measured - 0.01, hi=measured + 0.01)
-    halves = row.halves.model_copy(update={"selection_gain": selection - 0.842, "auc": auc, "gain": gain})
-    return row.model_copy(update={"halves": halves})
+    sample_split = row.sample_split.model_copy(update={"selection_gain": selection - 0.842, "auc": auc, "gain": gain})
+    return row.model_copy(update={"sample_split": sample_split})
 
 
 def uneven(make: SimpleNamespace) -> AuditReport:

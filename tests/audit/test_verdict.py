@@ -9,7 +9,7 @@ import pytest
 from privfed.audit.report.grades import grade, odds_sentence, suspicion_after
 from privfed.audit.report.names import short_names
 from privfed.audit.report.records import AuditReport, Run
-from privfed.audit.report.thresholds import NAMES, Policy, Threshold, ThresholdError
+from privfed.audit.report.thresholds import NAMES, Threshold, ThresholdError, ThresholdPolicy
 from privfed.audit.report.verdict import verdict
 
 
@@ -116,16 +116,16 @@ def test_without_a_paired_interval_the_wider_one_decides(report: AuditReport) ->
 
 def test_a_threshold_is_broken_by_the_settings_beyond_it(make: SimpleNamespace) -> None:
     report = report_of(make, run(make, 1, 8.0, 0.3), run(make, 2, 1.0, 0.3))
-    assert Policy.read(["epsilon > 8", "excess_auc > .05"]).failures(report) == []
-    assert Policy.read(["epsilon >= 8"]).failures(report) == [
+    assert ThresholdPolicy.read(["epsilon > 8", "excess_auc > .05"]).failures(report) == []
+    assert ThresholdPolicy.read(["epsilon >= 8"]).failures(report) == [
         "GPFedRec · local Laplace, epsilon 8: epsilon is 8, and the audit has to fail if epsilon >= 8."
     ]
-    assert len(Policy.read(["gain_low < 1", "auc<1"]).failures(report)) == 4
-    assert Policy.read([]).failures(report) == []
+    assert len(ThresholdPolicy.read(["gain_low < 1", "auc<1"]).failures(report)) == 4
+    assert ThresholdPolicy.read([]).failures(report) == []
 
 
 def test_a_leak_breaks_a_threshold_and_infinity_is_above_all(report: AuditReport) -> None:
-    failures = Policy.read(["excess_auc > .05", "epsilon > 100"]).failures(report)
+    failures = ThresholdPolicy.read(["excess_auc > .05", "epsilon > 100"]).failures(report)
     assert len(failures) == 4
     assert any("excess_auc is 0.157" in text for text in failures)
     assert any("epsilon is ∞" in text for text in failures)
@@ -133,9 +133,9 @@ def test_a_leak_breaks_a_threshold_and_infinity_is_above_all(report: AuditReport
 
 def test_what_was_not_measured_keeps_no_threshold(make: SimpleNamespace) -> None:
     report = report_of(make, make.run("gpfedrec", "local_laplace", 0, attacks=[]))
-    (why,) = Policy.read(["excess_auc > .05"]).failures(report)
+    (why,) = ThresholdPolicy.read(["excess_auc > .05"]).failures(report)
     assert why.endswith("excess_auc was not measured, so 'excess_auc > 0.05' cannot be ruled out.")
-    assert Policy.read(["epsilon > 8"]).failures(make.report([make.run("popularity", "none", 0)])) == [
+    assert ThresholdPolicy.read(["epsilon > 8"]).failures(make.report([make.run("popularity", "none", 0)])) == [
         "The audit has no setting, so no threshold was tested."
     ]
 
@@ -143,13 +143,13 @@ def test_what_was_not_measured_keeps_no_threshold(make: SimpleNamespace) -> None
 def test_a_policy_file_holds_rules_and_whom_they_are_about(report: AuditReport, tmp_path: Path) -> None:
     file = tmp_path / "policy.toml"
     file.write_text('fail_if = ["epsilon > 10"]\nonly = ["gpfedrec:local*"]\n')
-    (why,) = Policy.read(file=file).failures(report)
+    (why,) = ThresholdPolicy.read(file=file).failures(report)
     assert "epsilon is 68.3" in why
     file.write_text('fail_if = ["epsilon > 10"]\nonly = ["fedmf:*"]\n')
-    assert Policy.read(file=file).failures(report) == [
+    assert ThresholdPolicy.read(file=file).failures(report) == [
         "The audit has no setting that fits fedmf:*, so no threshold was tested."
     ]
-    assert len(Policy.read(["auc > 0"], file).rules) == 2
+    assert len(ThresholdPolicy.read(["auc > 0"], file).rules) == 2
 
 
 @pytest.mark.parametrize(
@@ -182,9 +182,9 @@ def test_a_policy_that_cannot_be_read_is_refused(tmp_path: Path, text: str, told
     file = tmp_path / "policy.toml"
     file.write_text(text)
     with pytest.raises(ThresholdError, match=told):
-        Policy.read(file=file)
+        ThresholdPolicy.read(file=file)
     with pytest.raises(ThresholdError, match="cannot be read: No such file"):
-        Policy.read(file=tmp_path / "nowhere.toml")
+        ThresholdPolicy.read(file=tmp_path / "nowhere.toml")
 
 
 def test_every_name_of_a_rule_is_explained() -> None:

@@ -66,9 +66,9 @@ def utility(report: AuditReport) -> list[Line]:
 def chosen_attack(report: AuditReport, cell: Cell, row: AttackCell) -> Line:
     """One attack on one cell, as it was measured on the users who did not choose it."""
     line = attack(report, cell, row)
-    if row.halves is None:
+    if row.sample_split is None:
         return line
-    return line | {"value": row.halves.auc.value, "users": row.halves.auc, "gain": row.halves.gain}
+    return line | {"value": row.sample_split.auc.value, "users": row.sample_split.auc, "gain": row.sample_split.gain}
 
 
 def attack(report: AuditReport, cell: Cell, row: AttackCell) -> Line:
@@ -162,7 +162,7 @@ def inclusion(report: AuditReport) -> list[Line]:
     rows = []
     for cell in protected_cells(report):
         best = inclusion_attack(cell.attacks)
-        if best is None or best.halves is None:
+        if best is None or best.sample_split is None:
             continue
         rate = best.tpr_at_1pct
         highest_auc, highest_rate, verdict = "1.000", "1.000", "nothing is claimed"
@@ -180,7 +180,7 @@ def inclusion(report: AuditReport) -> list[Line]:
                 "cells": [
                     (formatting.capital(best.attack), formatting.rounds(best.rounds)),
                     (formatting.TAPS[best.tap],),
-                    (formatting.share(best.halves.auc.value), _range(best.halves.auc)),
+                    (formatting.share(best.sample_split.auc.value), _range(best.sample_split.auc)),
                     (highest_auc,),
                     (formatting.share(rate.mean) if rate else "n/a",),
                     (highest_rate,),

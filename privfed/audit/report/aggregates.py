@@ -22,9 +22,9 @@ from privfed.audit.report.records import (
     CodeLeak,
     CostRow,
     EmpiricalRow,
-    HalvesRow,
     Interval,
     Run,
+    SampleSplitRow,
     SliceRow,
     Spread,
     SupportLeak,
@@ -138,16 +138,16 @@ def _attack_cell(rows: list[AttackRow]) -> AttackCell:
         membership=first.membership,
         ceiling=_ceiling([row.ceiling for row in rows if row.ceiling is not None]),
         slices=_slices([part for row in rows for part in row.slices]),
-        halves=_halves([row.halves for row in rows]),
+        sample_split=_sample_split([row.sample_split for row in rows]),
     )
 
 
-def _halves(rows: Sequence[HalvesRow | None]) -> HalvesRow | None:
+def _sample_split(rows: Sequence[SampleSplitRow | None]) -> SampleSplitRow | None:
     """Means over the seeds; null where one seed has none."""
     some = [row for row in rows if row is not None]
     if len(some) < len(rows):
         return None
-    return HalvesRow(
+    return SampleSplitRow(
         selection_users=round(np.mean([row.selection_users for row in some])),
         selection_gain=float(np.mean([row.selection_gain for row in some])),
         n_users=round(np.mean([row.n_users for row in some])),

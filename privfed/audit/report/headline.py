@@ -93,7 +93,11 @@ def in_main_game(rows: Iterable[R]) -> list[R]:
 
 def chosen(rows: Iterable[R]) -> R | None:
     """The strongest attack on the users who choose: the first of the highest gains over popularity there."""
-    rivals = [(row.halves.selection_gain, row) for row in rows if row.halves is not None and row.attack != POPULARITY]
+    rivals = [
+        (row.sample_split.selection_gain, row)
+        for row in rows
+        if row.sample_split is not None and row.attack != POPULARITY
+    ]
     return max(rivals, key=lambda pair: pair[0], default=(0.0, None))[1]
 
 
@@ -101,22 +105,22 @@ def choose(rows: Sequence[AttackCell], n_seeds: int) -> Headline | None:
     """The headline of some attacks: chosen on one group of users, measured on the other. The only way to one."""
     rivals = in_main_game(rows)
     best = chosen(rivals)
-    if best is None or best.halves is None:
+    if best is None or best.sample_split is None:
         return None
-    halves = best.halves
+    sample_split = best.sample_split
     return Headline(
         attack=best.attack,
         tap=best.tap,
         game=best.game,
         scope=best.scope,
         rounds=best.rounds,
-        auc=halves.auc,
-        popularity_auc=halves.popularity_auc,
-        excess=halves.gain,
-        leaks=leak(halves.auc.value, halves.gain),
+        auc=sample_split.auc,
+        popularity_auc=sample_split.popularity_auc,
+        excess=sample_split.gain,
+        leaks=leak(sample_split.auc.value, sample_split.gain),
         candidates=len(rivals),
-        selection_users=halves.selection_users,
-        n_users=halves.n_users,
+        selection_users=sample_split.selection_users,
+        n_users=sample_split.n_users,
         n_seeds=n_seeds,
     )
 

@@ -142,11 +142,11 @@ def _attacks(report: AuditReport, slug: str, *, strongest: bool) -> PaperTable:
 
 def _chosen(row: AttackCell) -> Row:
     """An attack as it was measured on the users who did not choose it."""
-    if row.halves is None:
+    if row.sample_split is None:
         return _attack(row)
-    halves = row.halves
-    measured: Row = {"AUC": halves.auc, "popularity AUC": halves.popularity_auc, "gain": halves.gain}
-    counts: Row = {"chosen on": halves.selection_users, "measured on": halves.n_users}
+    sample_split = row.sample_split
+    measured: Row = {"AUC": sample_split.auc, "popularity AUC": sample_split.popularity_auc, "gain": sample_split.gain}
+    counts: Row = {"chosen on": sample_split.selection_users, "measured on": sample_split.n_users}
     return _attack(row) | measured | counts
 
 

@@ -147,7 +147,7 @@ class RocRow(_Row):
         return self
 
 
-class HalvesRow(_Row):
+class SampleSplitRow(_Row):
     """An attack on the audited users who choose among attacks, and on the others, who measure the chosen one.
 
     Attributes:
@@ -215,7 +215,7 @@ class AttackRow(_Row):
             decided by inclusion bits.
         slices: The same by tenths of items and of users; empty where not measured.
         ceiling: What a finite claim allows; null for natural members and for taps that the claim does not cover.
-        halves: The same on the two groups of audited users; null where one of them has nobody to measure.
+        sample_split: The same on the two groups of audited users; null where one of them has nobody to measure.
     """
 
     attack: str
@@ -242,7 +242,7 @@ class AttackRow(_Row):
     roc: RocRow
     slices: list[SliceRow] = []
     ceiling: CeilingRow | None = None
-    halves: HalvesRow | None = None
+    sample_split: SampleSplitRow | None = None
 
     @classmethod
     def from_result(cls, result: AttackResult, *, tap: Tap, rounds_seen: Sequence[int]) -> "AttackRow":
@@ -513,8 +513,8 @@ class UtilityCell(_Row):
 class AttackCell(_Row):
     """An attack over the seeds of a cell.
 
-    `users`, `gain` and `halves` average the seeds' bootstrap intervals over users; `chosen` marks the attack that was
-    strongest of its tap and game on the users who choose.
+    `users`, `gain` and `sample_split` average the seeds' bootstrap intervals over users; `chosen` marks the attack that
+    was strongest of its tap and game on the users who choose.
     """
 
     attack: str
@@ -531,7 +531,7 @@ class AttackCell(_Row):
     membership: Literal["natural", "randomised"] = "natural"
     ceiling: CeilingRow | None = None
     slices: list[SliceRow] = []
-    halves: HalvesRow | None = None
+    sample_split: SampleSplitRow | None = None
 
 
 Leak = Literal["everything", "nearly everything", "more than popularity", "no more than popularity"]

@@ -29,8 +29,8 @@ def slice_sentences(report: AuditReport) -> list[str]:
 
 def _gain(pair: tuple[Cell, AttackCell]) -> float:
     """How far beyond popularity on the users who choose: which setting is most open is chosen on them too."""
-    halves = pair[1].halves
-    return halves.selection_gain if halves is not None else 0.0
+    sample_split = pair[1].sample_split
+    return sample_split.selection_gain if sample_split is not None else 0.0
 
 
 def _ends(cell: Cell, best: AttackCell) -> str:

@@ -215,11 +215,11 @@ def _measured(cell: Cell) -> str:
 def _coin(cell: Cell) -> str:
     """How the strongest attack does in the inclusion game."""
     attack = inclusion_attack(cell.attacks)
-    if attack is None or attack.halves is None:
+    if attack is None or attack.sample_split is None:
         return ""
     text = (
         f"With randomised inclusion, the strongest attack ({attack.attack}) reaches AUC "
-        f"{formatting.share(attack.halves.auc.value)}"
+        f"{formatting.share(attack.sample_split.auc.value)}"
     )
     if attack.ceiling is None:
         return f"{text}."

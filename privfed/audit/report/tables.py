@@ -74,13 +74,13 @@ def _row(run: Run, headline: Headline | None, dataset: str, metrics: list[str]) 
 
 def _headline(run: Run, headline: Headline | None) -> dict[str, object]:
     row = next((row for row in run.attacks if headline is not None and same_attack(row, headline)), None)
-    halves = row and row.halves
+    sample_split = row and row.sample_split
     return {
-        "auc": halves and halves.auc.value,
-        "auc_lo": halves and halves.auc.lo,
-        "auc_hi": halves and halves.auc.hi,
-        "auc_popularity": halves and halves.popularity_auc,
-        "auc_excess": halves and halves.gain.value,
+        "auc": sample_split and sample_split.auc.value,
+        "auc_lo": sample_split and sample_split.auc.lo,
+        "auc_hi": sample_split and sample_split.auc.hi,
+        "auc_popularity": sample_split and sample_split.popularity_auc,
+        "auc_excess": sample_split and sample_split.gain.value,
         "tpr_1pct": row and rate_at(row, 0.01),
         "attack": row and row.attack,
         "tap": row and row.tap,
@@ -93,7 +93,7 @@ def _headline(run: Run, headline: Headline | None) -> dict[str, object]:
 def _inclusion_game(run: Run) -> dict[str, object]:
     row = inclusion_attack(run.attacks)
     return {
-        "auc_inclusion": row and row.halves and row.halves.auc.value,
+        "auc_inclusion": row and row.sample_split and row.sample_split.auc.value,
         "auc_ceiling": row and row.ceiling and row.ceiling.auc,
     }
 

@@ -99,7 +99,7 @@ class Threshold:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class ThresholdPolicy:
     """Rules, and the settings they are about.
 
     Attributes:
@@ -111,7 +111,7 @@ class Policy:
     only: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, texts: Sequence[str] = (), file: Path | None = None) -> "Policy":
+    def read(cls, texts: Sequence[str] = (), file: Path | None = None) -> "ThresholdPolicy":
         """Rules from the command line and from a TOML file with `fail_if` and, if wanted, `only`.
 
         Raises:

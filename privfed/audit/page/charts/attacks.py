@@ -103,14 +103,14 @@ def _strongest_chart(report: AuditReport, game: str, pairs: list[tuple[Cell, Att
         named(cell)
         | {
             "attack": formatting.capital(row.attack),
-            "auc": row.halves.auc.value,
-            "lo": row.halves.auc.lo,
-            "hi": row.halves.auc.hi,
+            "auc": row.sample_split.auc.value,
+            "lo": row.sample_split.auc.lo,
+            "hi": row.sample_split.auc.hi,
         }
         for cell, row in pairs
-        if row.halves is not None
+        if row.sample_split is not None
     ]
-    popularity = float(np.mean([row.halves.popularity_auc for _, row in pairs if row.halves is not None]))
+    popularity = float(np.mean([row.sample_split.popularity_auc for _, row in pairs if row.sample_split is not None]))
     x, lanes = _auc_axis(rows), LabelRows.from_rows(rows)
     base = alt.Chart(data(rows)).encode(**lanes.encodings, color=setting_colour(report, [cell for cell, _ in pairs]))
     layers = [
