@@ -269,6 +269,12 @@ def test_what_claims_nothing_is_not_asked(parts: Split) -> None:
         assert [row for check in IMPLEMENTATION_CHECKS for row in check(experiment, result)] == []
 
 
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+def test_noise_without_a_clip_is_checked_without_a_formula(parts: Split, law: str) -> None:
+    experiment, result = trained(parts, f"published-noise:law={law},scale=0.1")
+    assert all(row.passed for row in check_run(experiment, result))
+
+
 @pytest.mark.parametrize(
     "words",
     [

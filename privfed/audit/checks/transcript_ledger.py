@@ -197,7 +197,8 @@ def _at_least(plan: PrivacyPlan, released: Sequence[Exchange]) -> float:
     multipliers = [planned_multiplier(plan, share) for share in shares]
     if plan.mechanism.noise_law == "gaussian":
         mu = math.sqrt(sum((m or math.inf) ** -2 for m in multipliers))
-        return _gaussian_epsilon(mu, plan.delta)
+        # Noise without a clip is no multiple of a sensitivity, so nothing is known of what it costs.
+        return _gaussian_epsilon(mu, plan.delta) if mu else 0.0
     if plan.mechanism.noise_law == "laplace":
         one = max(1 / (m or math.inf) for m in multipliers)
         return max(one + 2 * math.log1p(-plan.delta * (1 + math.exp(-one / 2))), 0.0) if one < 50 else 0.0
