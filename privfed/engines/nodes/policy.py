@@ -151,7 +151,7 @@ class Policy(BaseModel):
                 self.accept_settings({f"{name}[{place}]": one for place, one in enumerate(inner)})
             elif isinstance(inner, int | float) and not abs(inner) <= self.max_setting:
                 raise PolicyRefused(
-                    f"the run sets {name} = {inner:g}; this node's policy allows max_setting = {self.max_setting:g}"
+                    f"the run sets {name} = {inner!s:.20}; this node's policy allows max_setting = {self.max_setting:g}"
                 )
 
     def accept_clip_norm(self, plan: PrivacyPlan, announced: float | None) -> None:
