@@ -131,7 +131,9 @@ def readme() -> list[str]:
                 f"{100 * (one.ndcg / base - 1):+.0f} %",
             ]
         )
-    return table(["system", "the strongest of many attacks finds", "guaranteed", "NDCG@10 against popularity"], rows, "lllr")
+    return table(
+        ["system", "the strongest of many attacks finds", "guaranteed", "NDCG@10 against popularity"], rows, "lllr"
+    )
 
 
 COLOURS = {

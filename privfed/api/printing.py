@@ -93,9 +93,8 @@ def _title(run: "TrainedRun") -> str:
 def _lines(run: "TrainedRun") -> list[tuple[str, str]]:
     row = run.metrics.iloc[main_metric(run.test)]
     label = f"{row['metric']}@{row['k']}" if row["k"] else str(row["metric"])
-    quality = (
-        f"{row['value']:.3f}  [{row['low']:.3f}, {row['high']:.3f}]     {_beside(run, row['value'], row['popularity'])}"
-    )
+    against = _against_popularity(run, row["value"], row["popularity"])
+    quality = f"{row['value']:.3f}  [{row['low']:.3f}, {row['high']:.3f}]     {against}"
     rows = run._findings.rows if run.attacked else []
     return [
         (label, quality),
@@ -104,7 +103,7 @@ def _lines(run: "TrainedRun") -> list[tuple[str, str]]:
     ]
 
 
-def _beside(run: "TrainedRun", value: float, popularity: float) -> str:
+def _against_popularity(run: "TrainedRun", value: float, popularity: float) -> str:
     """Popularity, and how far above or below it this is."""
     if run.config.protocol.task == "rating":
         return f"best of the means {popularity:.3f}"

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 import pyarrow as pa
@@ -131,36 +131,29 @@ def _whole_or_not_at_all(out: Path, opened: Callable[[Path], AbstractContextMana
 
 
 @contextmanager
-def _parquet(path: Path) -> Iterator[Sink]:
-    opened: list[pa_parquet.ParquetWriter] = []
+def _tables(opened: Callable[[pa.Schema], Any]) -> Iterator[Sink]:
+    """Writes to a file of Arrow's that is opened with the first table, whose schema it needs."""
+    files: list[Any] = []
 
     def write(table: pa.Table) -> None:
-        if not opened:
-            opened.append(pa_parquet.ParquetWriter(path, table.schema, compression="zstd"))
-        opened[0].write_table(table)
+        if not files:
+            files.append(opened(table.schema))
+        files[0].write_table(table)
 
     try:
         yield write
     finally:
-        for file in opened:
+        for file in files:
             file.close()
 
 
-@contextmanager
-def _csv(path: Path) -> Iterator[Sink]:
-    opened: list[pa_csv.CSVWriter] = []
+def _parquet(path: Path) -> AbstractContextManager[Sink]:
+    return _tables(lambda schema: pa_parquet.ParquetWriter(path, schema, compression="zstd"))
 
-    def write(table: pa.Table) -> None:
-        if not opened:
-            quoting = pa_csv.WriteOptions(quoting_style="needed")
-            opened.append(pa_csv.CSVWriter(path, table.schema, write_options=quoting))
-        opened[0].write_table(table)
 
-    try:
-        yield write
-    finally:
-        for file in opened:
-            file.close()
+def _csv(path: Path) -> AbstractContextManager[Sink]:
+    quoting = pa_csv.WriteOptions(quoting_style="needed")
+    return _tables(lambda schema: pa_csv.CSVWriter(path, schema, write_options=quoting))
 
 
 @contextmanager

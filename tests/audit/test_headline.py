@@ -86,7 +86,7 @@ def test_both_sides_are_measured_on_their_own_users_only() -> None:
     assert one.sample_split.gain.value == pytest.approx(one.sample_split.auc.value - one.sample_split.popularity_auc)
 
 
-def with_halves(row: AttackRow, selection: float, measured: float) -> AttackRow:
+def with_sample_split(row: AttackRow, selection: float, measured: float) -> AttackRow:
     assert row.sample_split is not None
     gain = Interval(value=measured - 0.842, lo=measured - 0.852, hi=measured - 0.832)
     auc = Interval(value=measured, lo=measured - 0.01, hi=measured + 0.01)
@@ -96,8 +96,8 @@ def with_halves(row: AttackRow, selection: float, measured: float) -> AttackRow:
 
 def uneven(make: SimpleNamespace) -> AuditReport:
     """The attack that looks strongest over all users is not the one that is chosen, nor is its number shown."""
-    lucky = with_halves(make.attack("lucky", 0.951, [1]), 0.87, 0.96)
-    solid = with_halves(make.attack("solid", 0.931, [1]), 0.95, 0.913)
+    lucky = with_sample_split(make.attack("lucky", 0.951, [1]), 0.87, 0.96)
+    solid = with_sample_split(make.attack("solid", 0.931, [1]), 0.95, 0.913)
     rows = [lucky, solid, make.attack("popularity", 0.842, [1])]
     runs = [make.run("popularity", "none", 0), make.run("gpfedrec", "none", 0, attacks=rows)]
     return make.report(runs)

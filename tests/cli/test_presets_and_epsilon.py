@@ -90,7 +90,7 @@ def test_a_run_below_popularity_says_so_and_what_is_better(cli: Callable, here: 
 
 
 @pytest.fixture
-def asked(cli: Callable, here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def audited(cli: Callable, here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """The configuration that words of `privfed audit` ask for; nothing is trained."""
     configurations: list[grid.AuditConfig] = []
 
@@ -100,11 +100,11 @@ def asked(cli: Callable, here: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
 
     monkeypatch.setattr(grid, "run_audit", stopped)
 
-    def ask(*words: object) -> grid.AuditConfig:
+    def configured(*words: object) -> grid.AuditConfig:
         cli("audit", *words, code=130)
         return configurations[-1]
 
-    return ask
+    return configured
 
 
 def variants(config: grid.AuditConfig) -> list[tuple[str, str, int]]:
@@ -115,8 +115,8 @@ def variants(config: grid.AuditConfig) -> list[tuple[str, str, int]]:
     ]
 
 
-def test_an_audit_without_a_question_compares_the_published_system_with_sound_ones(asked: Callable) -> None:
-    config = asked(*SMALL, "--rounds", 3)
+def test_an_audit_without_a_question_compares_the_published_system_with_sound_ones(audited: Callable) -> None:
+    config = audited(*SMALL, "--rounds", 3)
     assert variants(config) == [
         ("popularity", "unprotected", 1),
         ("gpfedrec:published", "unprotected", 3),
@@ -127,11 +127,11 @@ def test_an_audit_without_a_question_compares_the_published_system_with_sound_on
     assert Path("audit/config.json").exists()
 
 
-def test_a_path_and_epsilons_are_a_question(asked: Callable, here: Path) -> None:
+def test_a_path_and_epsilons_are_a_question(audited: Callable, here: Path) -> None:
     rows = "".join(f"{user},{item},{user * 7 + item}\n" for user in range(30) for item in range(user % 5, 20, 2))
     (here / "shop.csv").write_text("user,item,timestamp\n" + rows, encoding="utf-8")
     words = ("shop.csv", "--method", "fedvae", "--epsilon", 8, "--epsilon", 1, "--rounds", 2)
-    config = asked(*words)
+    config = audited(*words)
     assert config.data == str(here / "shop.csv")
     kinds = ["unprotected", "unprotected", "central_gaussian", "central_gaussian"]
     assert [kind for _, kind, _ in variants(config)] == kinds

@@ -49,10 +49,10 @@ def cells(pair: CellPair) -> list[tuple[str, ...]]:
     """What stands under `HEADS` for one method and setting: both numbers, then small print."""
     up = [formatting.volume(cell.cost.up_bytes_per_client_round) for cell in (pair.a, pair.b)]
     return [
-        _said(pair.utility, named=True),
-        _said(pair.epsilon, as_epsilon=True),
-        _said(pair.bound, as_epsilon=True),
-        _said(pair.attack),
+        _in_words(pair.utility, named=True),
+        _in_words(pair.epsilon, as_epsilon=True),
+        _in_words(pair.bound, as_epsilon=True),
+        _in_words(pair.attack),
         (" → ".join(up),),
     ]
 
@@ -84,7 +84,7 @@ def _line(pair: CellPair) -> dict[str, Any]:
     }
 
 
-def _said(change: MetricChange | None, *, as_epsilon: bool = False, named: bool = False) -> tuple[str, ...]:
+def _in_words(change: MetricChange | None, *, as_epsilon: bool = False, named: bool = False) -> tuple[str, ...]:
     if change is None:
         return ("not in both",)
     show = formatting.epsilon if as_epsilon else formatting.share

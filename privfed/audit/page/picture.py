@@ -87,7 +87,7 @@ def _drawing(rows: list[VerdictRow], frame: _Frame) -> Markup:
         *(_circle(row, places[n], frame, high, f"{frame.kind}{n}") for n, row in enumerate(rows)),
         *_labels(rows, places, frame, frame.y(popularity, high)),
     ]
-    said = "; ".join(_said(row) for row in rows)
+    said = "; ".join(_in_words(row) for row in rows)
     return Markup('<svg class="pic {}" viewBox="0 0 {:g} {:g}" role="img" aria-label="{}">{}</svg>').format(
         frame.kind, frame.width, frame.height, f"Usefulness against guarantee. {said}.", Markup("").join(parts)
     )
@@ -173,7 +173,7 @@ def _circle(row: VerdictRow, place: tuple[float, float], frame: _Frame, high: fl
         '<stop offset="{1}%" class="st0"/></linearGradient>'
         '<path class="iv {2}" d="M{3:.1f} {5:.1f}V{6:.1f}"/>'
         '<circle class="mk {2}" cx="{3:.1f}" cy="{4:.1f}" r="{7:g}" fill="url(#{0})"><title>{8}</title></circle>'
-    ).format(f"fill-{name}", share, row.grade, x, y, frame.y(low, high), frame.y(up, high), radius, _said(row))
+    ).format(f"fill-{name}", share, row.grade, x, y, frame.y(low, high), frame.y(up, high), radius, _in_words(row))
 
 
 def _beyond(row: VerdictRow) -> float:
@@ -184,7 +184,7 @@ def _beyond(row: VerdictRow) -> float:
     return min(1.0, max(0.0, headline.excess.value / (1 - headline.popularity_auc)))
 
 
-def _said(row: VerdictRow) -> str:
+def _in_words(row: VerdictRow) -> str:
     """What a circle says, in words."""
     value = formatting.share(_quality(row)[0])
     leaked = "not attacked"

@@ -241,7 +241,7 @@ def _words(choice: Choice) -> dict[str, float]:
     """A choice in the words of a report."""
     recipe = choice.settings
     return {
-        "recipes compared": choice.tried,
+        "variants compared": choice.tried,
         "content is used": float(recipe.content),
         "smoothing": recipe.smoothing,
         "share of the head that is used": recipe.kept,

@@ -540,14 +540,14 @@ def test_the_choice_changes_nothing_that_was_asked_and_is_reported(described):
     settled, chosen = (ran(described, CENTRAL, fidelity="analytic", select=select) for select in (False, True))
     assert settled.sums["gram"].equal(chosen.sums["gram"])
     assert settled.result.guarantee.epsilon == chosen.result.guarantee.epsilon
-    assert chosen.server.decisions["recipes compared"] >= 7
+    assert chosen.server.decisions["variants compared"] >= 7
     assert chosen.result.decisions == chosen.server.decisions
     again = ran(described, CENTRAL, fidelity="analytic", select=True)
     assert again.server.state()["weights"].equal(chosen.server.state()["weights"])
 
 
 def test_without_noise_there_is_nothing_to_judge_with(described):
-    assert "recipes compared" not in ran(described, select=True).server.decisions
+    assert "variants compared" not in ran(described, select=True).server.decisions
 
 
 # ---- beyond the head
