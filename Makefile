@@ -13,6 +13,9 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 
 EXPLORE_MINUTES ?= 10
 
+# Tests start hundreds of processes: each would compile all sources again where the caller forbids bytecode.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: audit quick test slow faults explore check bench docs federation clean
 
 audit: $(READY)
