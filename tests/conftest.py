@@ -4,58 +4,24 @@ The import hook must run before the packages are imported, so it stands at the t
 """
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import jaxtyping
-import numpy as np
 import pytest
 import torch
-from beartype import BeartypeConf, FrozenDict, beartype
-from beartype.roar import BeartypeDecorHintException
 from hypothesis import HealthCheck, settings
-from pydantic import JsonValue
 
-CHECKS = BeartypeConf(
-    hint_overrides=FrozenDict({int: int | np.integer, float: float | int | np.floating | np.integer, JsonValue: object})
-)
-
-
-def checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`beartype`, minus the single hints it cannot check on a method (`Self`, protocols without isinstance)."""
-    try:
-        return beartype(function, conf=CHECKS)
-    except BeartypeDecorHintException:
-        function.__annotations__ = {n: h for n, h in function.__annotations__.items() if _checkable(h)}
-        return beartype(function, conf=CHECKS)
-
-
-def _checkable(hint: object) -> bool:
-    def probe(value: object) -> None:
-        del value
-
-    probe.__annotations__ = {"value": hint}
-    try:
-        beartype(probe, conf=CHECKS)
-    except BeartypeDecorHintException:
-        return False
-    return True
-
-
-_checker = ModuleType("privfed_signature_checks")
-_checker.checked = checked  # type: ignore[attr-defined]
-sys.modules[_checker.__name__] = _checker
+from tests import signatures
 
 # The gate tries the same examples on every machine, at whatever speed; `explore` (tests/explore.py) tries others.
 _timeless = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("gate", _timeless, derandomize=True)
 settings.register_profile("explore", _timeless, derandomize=False, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gate"))
-jaxtyping.install_import_hook("privfed", f"{_checker.__name__}.checked")
+signatures.install()
 torch.set_num_threads(1)
 
 _SLOW = Path(__file__).with_name("slow.txt")
