@@ -20,7 +20,7 @@ from privfed.audit.grid import AuditConfig
 from privfed.cli.compatibility import refusal
 from privfed.cli.failures import CommandError
 from privfed.cli.screen import Screen
-from privfed.data import DataError, Interactions, SplitSpec, catalogue, load, terms_once
+from privfed.data import DataError, Interactions, SplitSpec, catalogue, fitted, load, terms_once
 from privfed.evaluation import HONEST, PAPER
 from privfed.methods import MethodConfig, method, methods
 from privfed.methods.own import in_file
@@ -30,7 +30,7 @@ from privfed.setup import method_settings
 from privfed.setup.config import ExperimentConfig
 
 Layer = dict[str, Any]
-Model = TypeVar("Model", bound=BaseModel)
+Config = TypeVar("Config", ExperimentConfig, AuditConfig)
 
 FALLBACK_DATA = "synthetic"
 _PROTOCOLS: dict[str, Layer] = {
@@ -234,6 +234,12 @@ def load_data(source: DataSource, screen: Screen) -> Interactions:
     if not screen.quiet and (terms := terms_once(name)):
         screen.note(f"Terms of {name}: {terms}")
     return interactions
+
+
+def fitted_to(config: Config, source: DataSource, interactions: Interactions) -> Config:
+    """The configuration with the data that were found, and with their kind of split where none was chosen."""
+    name = config.data if source.chosen else interactions.name
+    return config.model_copy(update={"data": name, "split": fitted(config.split, interactions)})
 
 
 def absolute(name: str) -> str:
