@@ -115,10 +115,11 @@ def run(
         "method": None if method is None else {"name": method},
     }
     record = _resumed(out) if resume else None
+    changes = [read.read_setting(text) for text in settings or ()]
     given = [
-        read.of_the_method(read.read_file(config), method),
+        read.of_the_method(read.read_file(config), method, changes),
         {key: value for key, value in flags.items() if value is not None},
-        *(read.read_setting(text) for text in settings or ()),
+        *changes,
     ]
     chosen, source = read.run_config([*_defaults(record, untapped=processes.size > 1), *given])
     out = out or directory.free_folder(chosen.method_name)

@@ -194,7 +194,7 @@ def test_training_that_diverged(cli: Callable, tmp_path: Path, method: str) -> N
 def test_a_fault_of_ours_keeps_its_traceback(cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     from privfed.cli import listing
 
-    def broken(names: object) -> None:
+    def broken(names: object = None) -> None:
         raise KeyError("no such thing")
 
     monkeypatch.setattr(listing, "documents", broken)

@@ -60,6 +60,7 @@ def make_statements(report: AuditReport) -> list[Statement]:
     return statements + [Statement(topic="limit", text=text) for text in _limits(report)]
 
 
+_CHANCE = 0.5
 _NAMED = 6
 """Protections that are named in the first sentence; more are counted, and their cards name them."""
 
@@ -117,7 +118,9 @@ def _attributes(cell: Cell) -> str:
         seen, truth = attribute_guess(cell, attribute)
         if seen is not None:
             from_truth = f" (from the true history {formatting.share(truth.auc.value)})" if truth is not None else ""
-            guesses.append(f"{attribute} AUC {formatting.share(seen.auc.value)}{from_truth}")
+            low = seen.auc.lo
+            found = f"AUC at least {formatting.share(low)}" if low > _CHANCE else "no better than chance"
+            guesses.append(f"{attribute} {found}{from_truth}")
     return f"Guesses at who the person is: {', '.join(guesses)}; chance gives 0.5." if guesses else ""
 
 
