@@ -178,9 +178,12 @@ def _headline_detail(attack: Headline) -> str:
         comparison = "better than"
     elif attack.excess.hi < 0:
         comparison = "worse than"
+    which = f"Strongest of {attack.candidates} attacks: {attack.attack}, chosen on {attack.selection_users} users and "
+    if attack.candidates == 1:
+        which = f"The only attack that applies: {attack.attack}, "
+    others = "users" if attack.candidates == 1 else "others"
     return (
-        f"Strongest of {attack.candidates} attacks: {attack.attack}, chosen on {attack.selection_users} users and "
-        f"measured on {attack.n_users} others: AUC {formatting.share(attack.auc.value)} (95 % over users "
+        f"{which}measured on {attack.n_users} {others}: AUC {formatting.share(attack.auc.value)} (95 % over users "
         f"{formatting.share(attack.auc.lo)} to {formatting.share(attack.auc.hi)}), {comparison} the popularity "
         f"guess at {formatting.share(attack.popularity_auc)}; excess {formatting.signed(attack.excess.value)} "
         f"({formatting.signed(attack.excess.lo)} to {formatting.signed(attack.excess.hi)})."
