@@ -142,7 +142,8 @@ def test_readme_on_the_command_line(films: Traveller) -> None:
     listed = films.runs(recommend)
     assert [title for title in titles if title not in listed] == []
     follow = row(printed, "Next: ").removeprefix("Next: ")
-    assert "privfed" in films.runs(follow)
+    assert follow.startswith("privfed attack")
+    assert "AUC" in films.runs(follow)
 
 
 def test_the_audit_of_readme(films: Traveller) -> None:
