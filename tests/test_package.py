@@ -1,35 +1,22 @@
 """The archives that a release publishes: they build, hold what they should, and work where there is no clone."""
 
-import subprocess
-import sys
-import sysconfig
 import tarfile
-import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
 import privfed
+from tests.bare import build, call, install
 
-ROOT = Path(__file__).resolve().parent.parent
 pytest.importorskip("build")
 pytestmark = pytest.mark.process
-
-
-def run(*command: str | Path, cwd: Path) -> str:
-    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The source archive, and the wheel that is built from it."""
-    out = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--outdir", out, ROOT, cwd=out)
-    (source,), (wheel,) = out.glob("*.tar.gz"), out.glob("*.whl")
-    return source, wheel
+    return build(tmp_path_factory.mktemp("dist"))
 
 
 def test_the_wheel_holds_the_packages_and_nothing_else(archives: tuple[Path, Path]) -> None:
@@ -52,21 +39,14 @@ def test_the_source_holds_what_it_takes_to_test_and_document_it(archives: tuple[
 
 
 def test_the_wheel_works_without_the_clone(archives: tuple[Path, Path], tmp_path: Path) -> None:
-    """Dependencies are those of this environment, found by path, so that nothing else of it is seen."""
-    venv.create(tmp_path / "clean", with_pip=True)
-    python = tmp_path / "clean" / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", archives[1], cwd=tmp_path)
-    folder = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip())
-    (folder / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    python = install(archives[1], tmp_path / "clean")
     command = tmp_path / "clean" / "bin" / "privfed"
-    assert (
-        Path(run(python, "-I", "-c", "import privfed; print(privfed.__file__)", cwd=tmp_path).strip()).parent.parent
-        == folder
-    )
-    assert privfed.__version__ in run(command, "--version", cwd=tmp_path)
-    assert "private-gram" in run(command, "methods", cwd=tmp_path)
-    assert "68.25" in run(
+    found = Path(call(python, "-I", "-c", "import privfed; print(privfed.__file__)", cwd=tmp_path).strip())
+    assert found.is_relative_to(tmp_path / "clean")
+    assert privfed.__version__ in call(command, "--version", cwd=tmp_path)
+    assert "private-gram" in call(command, "methods", cwd=tmp_path)
+    assert "68.25" in call(
         command, "budget", "laplace", "--epsilon0", "1", "--participations", "100", "--delta", "1e-5", cwd=tmp_path
     )
-    run(command, "run", "popularity", "--data", "synthetic-small", "--out", tmp_path / "run", cwd=tmp_path)
+    call(command, "run", "popularity", "--data", "synthetic-small", "--out", tmp_path / "run", cwd=tmp_path)
     assert (tmp_path / "run" / "guarantee.json").exists()

@@ -39,11 +39,11 @@ def commands() -> str:
 
 
 def _leaves(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    if not isinstance(command, click.Group) or command.invoke_without_command:
+        yield path, command
     if isinstance(command, click.Group):
         for name, member in command.commands.items():
             yield from _leaves(member, (*path, name))
-    else:
-        yield path, command
 
 
 def _help(path: tuple[str, ...], command: click.Command) -> list[str]:

@@ -9,11 +9,13 @@ of the three, which may work for the server. Keys come from the operating system
 
 What runs is what a deployment runs (docs/guides/deploying.md); that all of it is on one machine protects nobody.
 Everything that was started is stopped again, and the folder keeps logs, keys, ledgers and the trained model where
---folder names one.
+--folder names one. Given the same folder again, the same organisations, with the policies and ledgers that they have by
+then, are asked for another run of the same plan (run-2, with its logs in trial-2).
 """
 
 import argparse
 import contextlib
+import itertools
 import json
 import sys
 import tempfile
@@ -32,7 +34,8 @@ from privfed.setup.config import ExperimentConfig, TapConfig
 
 HERE = Path(__file__).parent
 NAMES = ("alpha", "beta", "gamma")
-K, LARGEST_DELTA = 20, 1e-3
+FILE = "federation.json"
+K, LARGEST_DELTA = 20, 5e-4  # twice this delta is what node.toml allows, as twice epsilon 4 is
 
 
 def main() -> None:
@@ -40,13 +43,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="synthetic", help="name of a data set, or a path")
     parser.add_argument("--epsilon", type=float, default=4.0, help="of the whole run, for any one user")
-    parser.add_argument("--folder", type=Path, help="new or empty; a temporary one where it is not given")
+    parser.add_argument("--folder", type=Path, help="new, empty, or of such a federation; else a temporary one")
     options = parser.parse_args()
     with contextlib.ExitStack() as stack:
         folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         started = time.monotonic()
-        federation = prepare(options.data, options.epsilon, folder)
-        with Trial(folder / "trial", NAMES) as trial:
+        again = (folder / FILE).exists()
+        federation = once_more(folder) if again else prepare(options.data, options.epsilon, folder)
+        trial_folder = federation.folder.with_name(federation.folder.name.replace("run", "trial"))
+        with Trial(trial_folder, NAMES) as trial:
             for name in NAMES:
                 trial.start_node(name, folder.resolve() / "nodes" / name)
             trial.start_superlink()
@@ -55,13 +60,27 @@ def main() -> None:
             trial.start_supernodes()
             trial.wait_for_nodes()
             print(f"SuperLink, gateway and {len(NAMES)} nodes run after {time.monotonic() - started:.0f} s", flush=True)
-            file = json.dumps(str(folder.resolve() / "federation.json"))
+            file = json.dumps(str(folder.resolve() / FILE))
             run = ("run", str(HERE), "trial", "--run-config", f"federation={file}", "--stream")
             trial.flwr(*run, timeout=3600, show=True)
         result = federation.folder / "result.json"
         if not result.exists():
             sys.exit("the run ended without a result: the lines above say why")
         report(json.loads(result.read_text()))
+
+
+def once_more(folder: Path) -> FederationConfig:
+    """The plan of a former run with a new folder for its run; the nodes' folders stay as they are."""
+    former = FederationConfig.read(folder / FILE)
+    number = next(number for number in itertools.count(2) if not (folder / f"run-{number}").exists())
+    federation = former.model_copy(update={"folder": folder.resolve() / f"run-{number}"})
+    write(federation, folder)
+    return federation
+
+
+def write(federation: FederationConfig, folder: Path) -> None:
+    """Write the server's file."""
+    (folder / FILE).write_text(json.dumps({"federation": federation.model_dump(mode="json")}))
 
 
 def prepare(data: str, epsilon: float, folder: Path) -> FederationConfig:
@@ -92,14 +111,14 @@ def prepare(data: str, epsilon: float, folder: Path) -> FederationConfig:
         nodes=len(NAMES),
         parts=("test",),
     )
-    (folder / "federation.json").write_text(json.dumps({"federation": federation.model_dump(mode="json")}))
+    write(federation, folder)
     return federation
 
 
 def report(result: Mapping[str, Any]) -> None:
     """Utility, guarantee and bytes."""
     for measured in result["quality"]:
-        for metric in measured["test"]["metrics"]:
+        for metric in measured.get("test", {}).get("metrics", ()):
             name = f"{metric['name']}@{metric['k']}"
             print(f"utility:   {name} {metric['value']:.4f} [{metric['lo']:.4f}, {metric['hi']:.4f}]")
     for note in [*result["notices"], *([UNCOUNTED] if result["quality"] else [])]:

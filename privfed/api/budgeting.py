@@ -48,7 +48,7 @@ class NoiseBudget:
     def __str__(self) -> str:
         return (
             f"epsilon {self.epsilon:.4g} at delta {self.delta:.2g}: noise multiplier {self.noise_multiplier:g} over "
-            f"{self.rounds:,} rounds, {self.trust} trust (mu {self.mu:.3g}); {self.meaning}"
+            f"{self.rounds:,} round{'s' * (self.rounds != 1)}, {self.trust} trust (mu {self.mu:.3g}); {self.meaning}"
         )
 
 

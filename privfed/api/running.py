@@ -13,7 +13,7 @@ from privfed.api.folder import remove_with, temporary
 from privfed.api.method import AnyMethod, named, record, table
 from privfed.api.result import TrainedRun
 from privfed.api.tracking import Log, Tracker, chosen, flat, measured
-from privfed.data import Interactions, Split, SplitSpec, split
+from privfed.data import Interactions, Split, SplitSpec, default_fields, split
 from privfed.evaluation import HONEST, PAPER, EvaluationError, Protocol, RoundEvaluation
 from privfed.experiment import Experiment
 from privfed.experiment.baseline import held_out
@@ -71,7 +71,8 @@ def run(
         seed: of parameters, sampling and noise.
         target: the behaviour to recommend, where the data have several.
         split: how held-out items are chosen: a `SplitSpec` or its fields. By default each user's newest item is tested
-            and the second newest validates; where the data have no times, a random part of each history.
+            and the second newest validates; where the data have no times, the split of their `split` column, or else a
+            random part of each history.
         protocol: "honest", or "paper" to compare with tables of PFedRec and GPFedRec, or a `Protocol`.
         folder: where to train, new or empty; by default a temporary folder (`Run.save` keeps it).
         device: "cpu", "cuda", ...
@@ -210,8 +211,8 @@ def split_fields(data: Data, given: SplitSpec | Mapping[str, Any] | None, target
     fields = _fields(given)
     if target is not None:
         fields["target"] = target
-    if data.time is None:
-        fields.setdefault("kind", "ratio")
+    if "kind" not in fields:
+        fields = default_fields(data) | fields
     kinds = list(data.behaviour_counts)
     if len(kinds) > 1 and fields.get("target") is None:
         raise UseError(

@@ -8,9 +8,11 @@ import multiprocessing
 import os
 import platform
 import resource
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -333,7 +335,7 @@ def _run_cells(
         return _read(files)
     # A worker must not inherit threads of this process, and one thread each keeps results the same everywhere.
     spawn = multiprocessing.get_context("spawn")
-    with spawn.Manager() as manager:
+    with _without_main(), spawn.Manager() as manager:
         queue: Queue[Sign] = manager.Queue()
         with ProcessPoolExecutor(workers, spawn, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             pending: set[Future[None]] = {
@@ -358,6 +360,18 @@ def _run_cells(
                     process.terminate()
                 raise
     return _read(files)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Processes that start here do not import the caller's script, which would begin the audit again in each."""
+    main = sys.modules["__main__"]
+    hidden = {name: vars(main).pop(name) for name in ("__spec__", "__file__") if name in vars(main)}
+    main.__spec__ = None
+    try:
+        yield
+    finally:
+        vars(main).update(hidden)
 
 
 def _read(files: Sequence[Path]) -> list[Run]:

@@ -94,7 +94,7 @@ def audit(
     from privfed.audit.report.thresholds import ThresholdPolicy
     from privfed.cli import directory, within_epsilon
     from privfed.cli import settings as read
-    from privfed.cli.show import card_line
+    from privfed.cli.show import card_line, split_line
     from privfed.data import split
 
     screen = Screen(as_json, quiet)
@@ -126,8 +126,7 @@ def audit(
         flags["plans"] = ["none"]
     config, source = read.audit_config(layer, flags, [read.read_setting(text) for text in settings or ()])
     interactions = read.load_data(source, screen)
-    if not source.chosen:
-        config = config.model_copy(update={"data": interactions.name})
+    config = read.fitted_to(config, source, interactions)
     if by_default or epsilon:
         grid = within_epsilon.default_grid if by_default else within_epsilon.audited_within
         with screen.working("Sizing noise"):
@@ -144,7 +143,7 @@ def audit(
     directory.claim(out)
     screen.explain(
         f"Data: {card_line(interactions.card)}",
-        f"Split: {parts.describe()}",
+        split_line(parts, interactions),
         f"Protocol: {config.protocol.sentence()}",
         f"Runs: {len(cells)}, for {', '.join(dict.fromkeys(variant.key[0] for variant in config.grid()))} and "
         f"popularity under: {'; '.join(dict.fromkeys(variant.privacy.name for variant in config.grid()))}.",

@@ -89,9 +89,9 @@ def show(
 ) -> None:
     """Show what is in a data set, what was taken for what, and what a split (--set split.target=buy) would hold out."""
     from privfed.cli.settings import DataSource, load_data, split_spec
-    from privfed.cli.show import card_rows, synthetic_mark
+    from privfed.cli.show import card_rows, split_line, synthetic_mark
     from privfed.cli.tables import plain_table
-    from privfed.data import DataError, overview, split
+    from privfed.data import DataError, fitted, overview, split
 
     screen = Screen(as_json, quiet)
     columns = options.columns(user_column, item_column, time_column, rating_column, behaviour_column)
@@ -99,7 +99,7 @@ def show(
     interactions = load_data(DataSource(data, columns, chosen=True), screen)
     card = interactions.card
     try:
-        parts, refused = split(interactions, spec), ""
+        parts, refused = split(interactions, fitted(spec, interactions)), ""
     except DataError as problem:
         if settings:
             raise
@@ -127,7 +127,7 @@ def show(
     screen.result(plain_table(f"{card.name}{synthetic_mark(synthetic=card.synthetic)}", ("field", "value"), rows))
     for title, phrases in (("Recognised", seen.recognised), ("Ignored", seen.ignored)):
         screen.explain(*(f"{title}: {phrase}" for phrase in phrases))
-    screen.explain(f"Split: {held_out or refused}")
+    screen.explain(f"Split: {refused}" if parts is None else split_line(parts, interactions))
     if parts is not None and untrained:
         screen.explain(
             f"Of the test items {untrained / len(parts.test):.1%} are in nobody's training part, out of reach of any "

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from privfed.methods import Method
+    from privfed.methods.attack_surface import AttackSurface
 
 LISTING = Path(__file__).with_name("methods.json")
 
@@ -25,9 +26,13 @@ def stored() -> Document:
 
 def document(name: str, method: "Method") -> Document:
     """Everything there is to say about a method, as JSON has it."""
+    from dataclasses import asdict
+
     from privfed.cli.compatibility import EXAMPLES, refusal
+    from privfed.cli.ranges import values
 
     fields = method.config.model_fields.items()
+    properties = method.config.model_json_schema().get("properties", {})
     content = {
         "name": name,
         "title": method.title,
@@ -36,7 +41,12 @@ def document(name: str, method: "Method") -> Document:
         "release": method.traits.release,
         "host_work": method.training.host_work,
         "settings": {
-            key: {"default": field.get_default(), "description": field.description or ""} for key, field in fields
+            key: {
+                "default": field.get_default(),
+                "values": values(properties[key]),
+                "description": field.description or "",
+            }
+            for key, field in fields
         },
         "presets": {
             preset: {
@@ -45,6 +55,8 @@ def document(name: str, method: "Method") -> Document:
             }
             for preset, one in method.presets.items()
         },
+        "attack_surface": _surface(method.attack_surface),
+        "clip_norms": [asdict(one) for one in method.clip_norms],
         "mechanisms": {
             plan: {
                 "runs": (reason := refusal(method, mechanism)) is None,
@@ -57,6 +69,20 @@ def document(name: str, method: "Method") -> Document:
     }
     plain: Document = json.loads(json.dumps(content))
     return plain
+
+
+def _surface(surface: "AttackSurface") -> list[str]:
+    """What attacks are given of a method, a sentence each."""
+    logits = "The sigmoid of a score is a confidence, which attacks compare with 1."
+    said = {
+        "Uploads say something about single items, and attacks look for a user's items there.": surface.has_item_rows,
+        "No upload has a row for each item, so no attack looks for single items in one.": not surface.has_item_rows,
+        logits: surface.scores_are_logits,
+        "The server knows into which direction it drew a client's training, and attacks take it out of an upload.":
+            surface.proximal_direction is not None,
+        "Devices train in groups, which attacks tell from the uploads.": surface.infer_sizes is not None,
+    }  # fmt: skip
+    return [sentence for sentence, holds in said.items() if holds]
 
 
 def documents(names: list[str] | None = None) -> list[Document]:

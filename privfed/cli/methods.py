@@ -1,39 +1,67 @@
-"""`privfed methods`: what can be trained, what its server learns, and which privacy mechanisms fit."""
+"""`privfed methods`: what can be trained, what its server learns, which mechanisms fit, and all of one method."""
 
 from typing import TYPE_CHECKING, Annotated
 
+import click
 import typer
 
 from privfed.cli import options
 from privfed.cli.screen import Screen
+
+_CLIPPED = {
+    "upload": "an upload's Euclidean norm",
+    "upload_l1": "the sum of an upload's absolute values",
+    "gradient": "the gradient of one interaction",
+}
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from privfed.cli.listing import Document
 
-EXAMPLE = "Example: privfed methods. Settings and presets of one method: privfed methods gpfedrec"
+EXAMPLE = "Example: privfed methods. Settings, presets and clip norms of one: privfed methods show gpfedrec"
+
+app = typer.Typer(help="Methods: which can be trained, and all that there is to know about one.")
 
 
-def methods(
+@app.callback(invoke_without_command=True, epilog=EXAMPLE)
+def list_(context: click.Context, *, as_json: options.Json = False, quiet: options.Quiet = False) -> None:
+    """List the methods: source, what the server reads by design, and how each goes with each mechanism."""
+    from privfed.cli.listing import documents
+
+    if context.invoked_subcommand is not None:
+        return
+    screen, chosen = Screen(as_json, quiet), documents()
+    screen.document(chosen)
+    screen.result(_overview(chosen), _compatibility_table(chosen))
+    screen.explain(*_reasons(chosen), *_host_work(chosen), "Why epsilon is inf:", *_unbounded(chosen[0]))
+
+
+@app.command(epilog="Example: privfed methods show private-gram")
+def show(
     name: Annotated[
-        str | None,
-        typer.Argument(metavar="[METHOD]", help="Show this method with its settings and presets.", show_default=False),
-    ] = None,
+        str, typer.Argument(metavar="METHOD", help="A method of the list, or my_file.py:METHOD.", show_default=False)
+    ],
     *,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """List the methods: source, what the server reads by design, and how each goes with each mechanism."""
+    """Show one method: source, what its server reads, settings, presets, attack surface, clip norms, mechanisms."""
     from privfed.cli.listing import documents
 
-    screen = Screen(as_json, quiet)
-    chosen = documents(None if name is None else [name])
-    screen.document(chosen)
-    screen.result(_overview(chosen), _compatibility_table(chosen))
-    if name is not None:
-        screen.result(_settings_table(chosen[0]), *_presets(chosen[0]))
-    screen.explain(*_reasons(chosen), *_host_work(chosen), "Why epsilon is inf:", *_unbounded(chosen[0]))
+    screen, (one,) = Screen(as_json, quiet), documents([name.partition(":")[0] if ".py:" not in name else name])
+    screen.document(one)
+    screen.result(
+        f"{one['name']}: {one['title']}",
+        f"Source: {one['source']}",
+        f"Its server reads {one['server_reads']}.",
+        *one["attack_surface"],
+        *([_settings_table(one)] if one["settings"] else ["It has no settings."]),
+        *_presets(one),
+        *([_clip_table(one)] if one["clip_norms"] else []),
+        _compatibility_table([one]),
+    )
+    screen.explain(*_reasons([one]), *_host_work([one]))
 
 
 def _overview(chosen: "list[Document]") -> "Table":
@@ -61,8 +89,18 @@ def _compatibility_table(chosen: "list[Document]") -> "Table":
 def _settings_table(one: "Document") -> "Table":
     from privfed.cli.tables import plain_table
 
-    lines = [(f"method.{key}", _said(said["default"]), said["description"]) for key, said in one["settings"].items()]
-    return plain_table(f"Settings of {one['name']}", ("--set", "default", "meaning"), lines)
+    lines = [
+        (f"method.{key}", _said(said["default"]), said["values"], said["description"])
+        for key, said in one["settings"].items()
+    ]
+    return plain_table(f"Settings of {one['name']}", ("--set", "default", "values", "meaning"), lines)
+
+
+def _clip_table(one: "Document") -> "Table":
+    from privfed.cli.tables import plain_table
+
+    lines = [(_CLIPPED[said["clipped"]], f"{said['norm']:g}", said["ground"]) for said in one["clip_norms"]]
+    return plain_table("Clip norms where a plan names none", ("of", "clip norm", "ground"), lines)
 
 
 def _presets(one: "Document") -> "list[Table | str]":

@@ -36,7 +36,8 @@ Data = Annotated[
     typer.Option(
         "--data",
         metavar="NAME|PATH",
-        help="A data set by name (privfed data list), or the path of a csv, tsv or parquet file or a folder.",
+        help="A data set by name (privfed data list), or the path of a csv, tsv, parquet or "
+        "JSON-lines file, a zip of tables, or a folder.",
         show_default="ml-100k; generated data where that cannot be had",
     ),
 ]

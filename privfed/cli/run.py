@@ -94,7 +94,7 @@ def run(
     from privfed.cli import directory, start, training
     from privfed.cli import settings as read
     from privfed.cli.failures import CommandError
-    from privfed.cli.show import card_line, forecast_lines, synthetic_mark
+    from privfed.cli.show import card_line, forecast_lines, split_line, synthetic_mark
     from privfed.compute.processes import Processes
     from privfed.data import split
     from privfed.experiment import Experiment
@@ -115,10 +115,11 @@ def run(
         "method": None if method is None else {"name": method},
     }
     record = _resumed(out) if resume else None
+    changes = [read.read_setting(text) for text in settings or ()]
     given = [
-        read.of_the_method(read.read_file(config), method),
+        read.of_the_method(read.read_file(config), method, changes),
         {key: value for key, value in flags.items() if value is not None},
-        *(read.read_setting(text) for text in settings or ()),
+        *changes,
     ]
     chosen, source = read.run_config([*_defaults(record, untapped=processes.size > 1), *given])
     out = out or directory.free_folder(chosen.method_name)
@@ -128,8 +129,7 @@ def run(
     begun = None if record is None else record.experiment().model_dump(mode="json")
     if record is None and processes.first:
         directory.refuse_foreign(out, "run")
-    if record is None:
-        chosen = chosen.model_copy(update={"data": chosen.data if source.chosen else interactions.name})
+    chosen = read.fitted_to(chosen, source, interactions)
     parts = split(interactions, chosen.split)
     chosen, choices = size(chosen, parts)
     if begun is not None and (other := read.first_difference(begun, chosen.model_dump(mode="json"))):
@@ -155,7 +155,7 @@ def run(
     directory.claim(out)
     screen.explain(
         f"Data: {card_line(interactions.card)}",
-        f"Split: {parts.describe()}",
+        split_line(parts, interactions),
         f"Protocol: {chosen.protocol.sentence()}",
         f"Plan: {chosen.privacy.name} (fidelity: {chosen.fidelity})",
         *choices,

@@ -20,7 +20,7 @@ from privfed.audit.grid import AuditConfig
 from privfed.cli.compatibility import refusal
 from privfed.cli.failures import CommandError
 from privfed.cli.screen import Screen
-from privfed.data import DataError, Interactions, SplitSpec, catalogue, load, terms_once
+from privfed.data import DataError, Interactions, SplitSpec, catalogue, fitted, load, terms_once
 from privfed.evaluation import HONEST, PAPER
 from privfed.methods import MethodConfig, method, methods
 from privfed.methods.own import in_file
@@ -30,7 +30,7 @@ from privfed.setup import method_settings
 from privfed.setup.config import ExperimentConfig
 
 Layer = dict[str, Any]
-Model = TypeVar("Model", bound=BaseModel)
+Config = TypeVar("Config", ExperimentConfig, AuditConfig)
 
 FALLBACK_DATA = "synthetic"
 _PROTOCOLS: dict[str, Layer] = {
@@ -123,18 +123,19 @@ def run_config(layers: Sequence[Layer]) -> tuple[ExperimentConfig, DataSource]:
     return config, source
 
 
-def of_the_method(file: Layer, name: str | None) -> Layer:
-    """The layer of a file, whose settings of a method have to be of the one that is named beside it.
+def of_the_method(file: Layer, argument: str | None, settings: Sequence[Layer]) -> Layer:
+    """The layer of a file, whose settings of a method have to be of the one that METHOD or a `--set` names.
 
     Raises:
         CommandError: they are of another.
     """
     table = _expanded({key: file[key] for key in ("method",) if key in file}).get("method")
     other = table.get("name") if isinstance(table, dict) else None
-    if name is not None and other is not None and str(other).partition(":")[0] != name.partition(":")[0]:
+    name = _table(combine([{"method": {"name": argument}}, *settings]), "method").get("name")
+    if isinstance(name, str) and other is not None and str(other).partition(":")[0] != name.partition(":")[0]:
         raise CommandError(
-            f"the file's [method] table is of {other}, and METHOD is {name}: leave METHOD out, or take name and "
-            f"settings of {other} out of the file"
+            f"the file's [method] table is of {other}, and {'METHOD' if name == argument else '--set method.name'} is "
+            f"{name}: leave that out, or take name and settings of {other} out of the file"
         )
     return file
 
@@ -173,7 +174,16 @@ def audit_config(file: Layer, flags: Layer, settings: Sequence[Layer]) -> tuple[
 
 
 def _change_grid(fields: Layer, key: str, change: Any) -> None:
-    """Change `method` or `privacy` all over a grid."""
+    """Change `method` or `privacy` all over a grid.
+
+    Raises:
+        CommandError: it names one method, where all of the grid have theirs.
+    """
+    if key == "method" and isinstance(change, dict) and "name" in change:
+        raise CommandError(
+            f"--set method.name={change['name']} would put one method in the place of all that are audited: name it by "
+            f"--method {change['name']}"
+        )
     if "variants" in fields:
         changed = _spread([variant[key] for variant in fields["variants"]], change, key)
         fields["variants"] = [{**variant, key: new} for variant, new in zip(fields["variants"], changed, strict=True)]
@@ -234,6 +244,12 @@ def load_data(source: DataSource, screen: Screen) -> Interactions:
     if not screen.quiet and (terms := terms_once(name)):
         screen.note(f"Terms of {name}: {terms}")
     return interactions
+
+
+def fitted_to(config: Config, source: DataSource, interactions: Interactions) -> Config:
+    """The configuration with the data that were found, and with their kind of split where none was chosen."""
+    name = config.data if source.chosen else interactions.name
+    return config.model_copy(update={"data": name, "split": fitted(config.split, interactions)})
 
 
 def absolute(name: str) -> str:

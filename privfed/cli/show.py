@@ -13,7 +13,7 @@ from privfed.audit.report.headline import main_utility, popularity_utility
 from privfed.audit.report.records import POPULARITY, AttackRow, AuditReport, SupportLeak
 from privfed.audit.report.support_sentences import BEST_GUESS, BITS, COUNT, EPSILON, POSTERIOR, columns
 from privfed.cli.tables import plain_table
-from privfed.data import DatasetCard
+from privfed.data import DatasetCard, Interactions, Split
 from privfed.evaluation import EvaluationResult, Metric
 from privfed.privacy import Forecast, Guarantee
 
@@ -29,6 +29,12 @@ def card_line(card: DatasetCard) -> str:
         f"{card.name}{mark}: {card.users:,} users, {card.items:,} items{touched}, "
         f"{card.interactions:,} interactions ({card.density:.2%} of all pairs){repeated}"
     )
+
+
+def split_line(parts: Split, interactions: Interactions) -> str:
+    """How held-out items were chosen, and why not the newest where nothing says which are."""
+    timeless = " There are no times to tell the newest by." if interactions.time is None else ""
+    return f"Split: {parts.describe()}{timeless}"
 
 
 def card_rows(card: DatasetCard) -> list[tuple[str, str]]:

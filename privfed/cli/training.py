@@ -150,7 +150,7 @@ def train(
         except (BrokenUploadError, EvaluationError) as error:
             raise CommandError(
                 f"training diverged: round {reached + 1} gave NaN or infinity; lower the learning rate "
-                f"(privfed methods {config.method_name} lists them) and start again with another --out"
+                f"(privfed methods show {config.method_name} lists them) and start again with another --out"
             ) from error
     write_claims(directory, result, experiment.n_users)
     return result

@@ -18,7 +18,7 @@ from privfed.data.population import SyntheticSpec
 from privfed.data.ratings import behaviours_from_ratings
 from privfed.data.reading import Reading
 from privfed.data.sources.id_lists import read_ids
-from privfed.data.splits import PartRatings, Split, SplitSpec, split
+from privfed.data.splits import PartRatings, Split, SplitSpec, default_fields, fitted, split
 from privfed.data.synthetic import generate
 
 __all__ = [
@@ -42,8 +42,10 @@ __all__ = [
     "behaviours_from_ratings",
     "build",
     "catalogue",
+    "default_fields",
     "fetch",
     "find",
+    "fitted",
     "from_frames",
     "generate",
     "generate_funnel",

@@ -14,7 +14,7 @@ examined and is still there is never a positive.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -191,6 +191,24 @@ class Split:
             "published": "of the training part",
         }[self.spec.kind]
         return f"; the target is {self.spec.target}, beside it {sizes} (rows {prefix}, training pairs taken out)"
+
+
+def default_fields(interactions: Interactions) -> dict[str, Any]:
+    """How held-out items are chosen where nobody says: by time, else as published, else at random.
+
+    Of a published split without a validation part one is taken from the training part.
+    """
+    if interactions.time is not None:
+        return {"kind": "leave_one_out"}
+    if interactions.split is None:
+        return {"kind": "ratio"}
+    return {"kind": "published", "valid_from_train": not bool((interactions.split.codes == _VALID).any())}
+
+
+def fitted(spec: SplitSpec, interactions: Interactions) -> SplitSpec:
+    """The same split, as these data have it by default where its kind was not given."""
+    given = spec.model_dump(exclude_unset=True)
+    return spec if "kind" in given else SplitSpec.model_validate(default_fields(interactions) | given)
 
 
 def split(interactions: Interactions, spec: SplitSpec) -> Split:

@@ -1,10 +1,13 @@
 """One cell of the grid: what a run is put through beside its training, and what its record says of it."""
 
+import sys
+from multiprocessing import spawn
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from privfed.audit import grid
 from privfed.audit.epsilon import mechanism
 from privfed.audit.grid import AuditConfig, ExtraAudits, as_run, not_run, run_audit, run_id
 from privfed.audit.report.compare import difference
@@ -145,3 +148,13 @@ def test_quality_above_popularity_is_paired_by_user() -> None:
     assert [row.gain for row in runs[1].utility if row.part == "valid"] == [None] * len(
         [row for row in runs[1].utility if row.part == "valid"]
     )
+
+
+def test_processes_do_not_import_the_callers_script() -> None:
+    """A script need not have `if __name__ == "__main__"`: without this every process would begin the audit again."""
+    main = sys.modules["__main__"]
+    before = main.__spec__, getattr(main, "__file__", None)
+    with grid._without_main():
+        prepared = spawn.get_preparation_data("worker")
+    assert [key for key in prepared if key.startswith("init_main")] == []
+    assert (main.__spec__, getattr(main, "__file__", None)) == before

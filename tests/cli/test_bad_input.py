@@ -32,14 +32,13 @@ def run(refused: Callable, tmp_path: Path) -> Callable[..., str]:
         ("who,item,timestamp\n", "1,2,3\n", "has no column 'user'"),
         ("user,item,timestamp\n", "1,2,3\n-4,2,3\n", "line 3: the user id is negative (-4)"),
         ("user,item,timestamp\n", "1,2,3\n4,-2,3\n", "line 3: the item id is negative (-2)"),
-        ("user,item\n", "1,2\n1,3\n", "choose the ratio split"),
         (
             "user,item,timestamp\n",
             "".join(f"{user},{user},1\n" for user in range(20)),
             "No user has a held-out item",
         ),
     ],
-    ids=("empty", "malformed", "column", "negative user", "negative item", "no time", "nobody to evaluate"),
+    ids=("empty", "malformed", "column", "negative user", "negative item", "nobody to evaluate"),
 )
 def test_data_files(run: Callable, table: Callable, header: str, text: str, told: str) -> None:
     assert told in run("--data", table(text, header=header))
@@ -195,7 +194,7 @@ def test_training_that_diverged(cli: Callable, tmp_path: Path, method: str) -> N
 def test_a_fault_of_ours_keeps_its_traceback(cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     from privfed.cli import listing
 
-    def broken(names: object) -> None:
+    def broken(names: object = None) -> None:
         raise KeyError("no such thing")
 
     monkeypatch.setattr(listing, "documents", broken)

@@ -17,6 +17,7 @@ COMMANDS = (
     ("recommend",),
     ("export",),
     ("methods",),
+    ("methods", "show"),
     ("budget", "laplace"),
     ("budget", "gaussian"),
     ("data", "list"),
@@ -55,7 +56,7 @@ def test_help_loads_few_modules_and_none_of_the_heavy_libraries() -> None:
     assert int(modules) < 400
 
 
-@pytest.mark.parametrize("words", [("methods",), ("methods", "gpfedrec"), ("methods", "--json")], ids=" ".join)
+@pytest.mark.parametrize("words", [("methods",), ("methods", "show", "gpfedrec"), ("methods", "--json")], ids=" ".join)
 def test_methods_are_listed_without_importing_any(heavy_of: Callable, words: tuple[str, ...]) -> None:
     assert heavy_of(*words) == []
 

@@ -20,11 +20,14 @@ def test_all_methods_are_listed_in_order() -> None:
 
 
 def test_a_preset_is_listed_by_what_it_changes_and_from_where(cli: Callable) -> None:
-    text = " ".join(cli("methods", "gpfedrec").out.split())
+    text = " ".join(cli("methods", "show", "gpfedrec").out.split())
     assert "What gpfedrec:published changes" in text
     assert "method.gamma │ 1.0 │ 0.5 │ paper, figure 3" in text
     assert "method.dim │ 32 │ 32" not in text
-    assert "hetefedrec:published is our variant of the published model: no code" in cli("methods", "hetefedrec").out
+    assert (
+        "hetefedrec:published is our variant of the published model: no code"
+        in cli("methods", "show", "hetefedrec").out
+    )
 
 
 def test_no_number_is_broken_in_two_however_narrow_the_screen() -> None:

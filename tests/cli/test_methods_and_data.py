@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from privfed.cli.ranges import values
 from privfed.data import DataError, catalogue
 from privfed.methods import methods
 
@@ -30,13 +31,45 @@ def test_methods_for_people(cli: Callable) -> None:
     text = cli("methods").out
     assert "under a" in text
     assert "Not possible:" in text
-    settings = cli("methods", "gpfedrec").out
+    settings = cli("methods", "show", "gpfedrec").out
     assert "method.refresh_every" in settings
-    assert "Not possible:" not in cli("methods", "fedmf", "--quiet").out
+    assert "Not possible:" not in cli("methods", "show", "fedmf", "--quiet").out
+
+
+def test_all_of_one_method(cli: Callable) -> None:
+    text = cli("methods", "show", "fedmf").out
+    for said in (
+        "Source: ",
+        "Its server reads ",
+        "Uploads say something about single items",
+        "whole number from 1",
+        "What fedmf:published changes",
+        "Clip norms where a plan names none",
+        "central-gaussian",
+    ):
+        assert said in text
+    assert text == cli("methods", "show", "fedmf:published").out
+    assert "It has no settings." in cli("methods", "show", "popularity").out
+
+
+@pytest.mark.parametrize("name", methods())
+def test_every_method_can_be_shown(cli: Callable, name: str) -> None:
+    (shown,) = [row for row in cli("methods", "--json").document if row["name"] == name]
+    assert cli("methods", "show", name, "--json").document == shown
+    assert cli("methods", "show", name).out.startswith(f"{name}: {shown['title']}")
+    assert all(said["values"] and said["values"] != "value" for said in shown["settings"].values())
+
+
+def test_ranges_in_words() -> None:
+    assert values({"type": "integer", "minimum": 1, "exclusiveMaximum": 9}) == "whole number from 1 below 9"
+    assert values({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "null"}]}) == "number above 0 or null"
+    assert values({"type": "array", "items": {"type": "string"}}) == "list of texts"
+    assert values({"enum": ["a", "b"]}) == "a, b"
+    assert values({"const": "a"}) == "a"
 
 
 def test_an_unknown_method(refused: Callable) -> None:
-    assert "unknown method 'gpfedrek'; did you mean 'gpfedrec'? Choose one of" in refused("methods", "gpfedrek")
+    assert "unknown method 'gpfedrek'; did you mean 'gpfedrec'? Choose one of" in refused("methods", "show", "gpfedrek")
 
 
 def test_the_list_says_where_data_are(cli: Callable) -> None:
@@ -67,7 +100,7 @@ def test_show_a_table_of_ones_own(cli: Callable, own: Path, table: Callable) -> 
     assert card["users"] == 13
     assert "1 of 13 users have no test item" in card["split"]
     timeless = cli("data", "show", own, *words).out
-    assert "neither timestamps nor an order column" in timeless
+    assert "There are no times to tell the newest by." in timeless
 
 
 def test_terms_come_once(cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:

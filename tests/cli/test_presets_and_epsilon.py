@@ -68,10 +68,17 @@ def test_a_file_with_settings_of_another_method_is_refused(cli: Callable, refuse
     Path("one.toml").write_text('[method]\nname = "fedmf"\ndim = 4\n', encoding="utf-8")
     told = refused("run", "gpfedrec", *SMALL, "--config", "one.toml", "--rounds", 1)
     assert "the file's [method] table is of fedmf, and METHOD is gpfedrec" in told
+    assigned = ("--config", "one.toml", "--rounds", 1, "--set", "method.name=gpfedrec")
+    assert "is of fedmf, and --set method.name is gpfedrec: leave that out" in refused("run", *SMALL, *assigned)
     Path("same.toml").write_text('[method]\nname = "fedmf"\ndim = 4\n', encoding="utf-8")
     words = ("run", "fedmf:published", *SMALL, "--config", "same.toml", "--rounds", 1, "--json")
     method = cli(*words).document["config"]["method"]
     assert (method["name"], method["dim"], method["user_lr_factor"]) == ("fedmf:published", 4, 20.0)
+
+
+def test_an_audit_takes_its_methods_by_their_own_option(refused: Callable, here: Path) -> None:
+    told = refused("audit", "--method", "fedmf", "--set", "method.name=fedvae")
+    assert "--set method.name=fedvae would put one method in the place of all that are audited" in told
 
 
 def test_an_attack_on_sums_says_who_sees_what_and_attacks_what_is_seen(cli: Callable, here: Path) -> None:

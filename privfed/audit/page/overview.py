@@ -243,9 +243,12 @@ def _of_hundred(headline: Headline) -> str:
 
 
 def _protocol(headline: Headline) -> str:
+    attack = f"{formatting.capital(headline.attack)}, {formatting.rounds(headline.rounds)}"
+    if headline.candidates == 1:
+        return f"{attack}: the only attack that applies, measured on {headline.n_users} people."
     return (
-        f"{formatting.capital(headline.attack)}, {formatting.rounds(headline.rounds)}: the strongest of "
-        f"{headline.candidates}, chosen on {headline.selection_users} people, measured on {headline.n_users} others."
+        f"{attack}: the strongest of {headline.candidates}, chosen on {headline.selection_users} people, measured on "
+        f"{headline.n_users} others."
     )
 
 

@@ -33,6 +33,7 @@ class _Frame:
     bottom: float
     lane: float
     letter: float
+    """Width of a letter in the widest of the fonts that a page may get."""
 
     def x(self, epsilon: float, low: float) -> float:
         """Position of an epsilon, on a log scale from `low` to a little over 10."""
@@ -44,8 +45,8 @@ class _Frame:
         return self.bottom - value / high * (self.bottom - self.top)
 
 
-_WIDE = _Frame("wide", 900, 500, 58, 34, 606, 424, 634, 6.7)
-_NARROW = _Frame("narrow", 358, 430, 40, 40, 236, 356, 246, 5.8)
+_WIDE = _Frame("wide", 900, 500, 58, 34, 606, 424, 634, 8.2)
+_NARROW = _Frame("narrow", 358, 430, 40, 40, 236, 356, 246, 7.3)
 
 Box = tuple[float, float, float, float]
 
@@ -198,6 +199,7 @@ def _labels(rows: list[VerdictRow], places: list[tuple[float, float]], frame: _F
     boxes = _Boxes([(x - 11, y - 11, x + 11, y + 11) for x, y in places])
     boxes.taken.append((frame.left, frame.top + 6, frame.left + 140, frame.top + 30))
     boxes.taken.append((frame.left, line - 1, frame.width, line + 1))
+    boxes.taken.append((frame.left, frame.bottom - 1, frame.right, frame.bottom + 22))
     parts = []
     for row, (x, y) in zip(rows, places, strict=True):
         texts = _label(row, frame, many=len(rows) >= _ONE_LINE)

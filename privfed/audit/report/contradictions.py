@@ -2,16 +2,19 @@
 
 Each rule yields one sentence per offence. Of measured epsilons only a lower bound can deny a
 claim; an estimate may lie above the truth, and what it says is a caveat (`statements`).
+However many attacks are held against ceilings, those of a report raise a false alarm in about 2.5 % of the reports
+whose claims hold; each lower bound on epsilon has the confidence that its sentence says.
 """
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 from attacks.membership import DecoderBias, RankOneSign, RowSupport
 from attacks.supports import InSupport
 from privfed.audit.report import formatting
 from privfed.audit.report.aggregates import grouped
-from privfed.audit.report.ceilings import excesses, has_ceiling
+from privfed.audit.report.ceilings import comparisons, excesses, has_ceiling
 from privfed.audit.report.headline import MAIN_GAMES, is_unprotected
 from privfed.audit.report.records import (
     POPULARITY,
@@ -30,7 +33,9 @@ _CONTROLS = (RankOneSign.name, DecoderBias.name, RowSupport.name, InSupport.name
 
 def find_contradictions(report: AuditReport) -> list[Contradiction]:
     """Every contradiction, run by run and then of the whole report; empty when all is consistent."""
-    contradictions = [offence for run in report.runs for rule in _RULES for offence in rule(run)]
+    bounded = [(run, row) for run in report.runs for row in run.attacks if has_ceiling(row, run.guarantee)]
+    beaten = partial(_beaten_ceiling, among=sum(comparisons(row) for _, row in bounded))
+    contradictions = [offence for run in report.runs for rule in (*_RULES, beaten) for offence in rule(run)]
     contradictions += _no_popularity_method(report)
     contradictions += [
         Contradiction(rule="self_check", text=f"The audit's own check '{check.name}' failed: {check.detail}.")
@@ -76,10 +81,10 @@ def _nonsense_epsilon(run: Run) -> Iterator[Contradiction]:
         yield _offence(run, "no_reason", "epsilon is infinite and no reason is given")
 
 
-def _beaten_ceiling(run: Run) -> Iterator[Contradiction]:
-    """A game of inclusion bits won by more than the claim allows, intervals considered."""
+def _beaten_ceiling(run: Run, among: int) -> Iterator[Contradiction]:
+    """A game of inclusion bits won by more than the claim allows, intervals and the number of them considered."""
     for row in run.attacks:
-        if has_ceiling(row, run.guarantee) and (beyond := excesses(row, run.guarantee)):
+        if has_ceiling(row, run.guarantee) and (beyond := excesses(row, run.guarantee, among)):
             claim = f"the ceiling of epsilon = {formatting.epsilon(run.guarantee.epsilon)}"
             text = f"{row.attack} beats {claim} even at the lower end of its interval: {beyond[0]}"
             yield _offence(run, "beaten_ceiling", text)
@@ -154,7 +159,6 @@ def _no_popularity_method(report: AuditReport) -> list[Contradiction]:
 _RULES = (
     _claim_without_mechanism,
     _nonsense_epsilon,
-    _beaten_ceiling,
     _exceeded_claim,
     _failed_check,
     _no_popularity_attack,

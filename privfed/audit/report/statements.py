@@ -60,6 +60,7 @@ def make_statements(report: AuditReport) -> list[Statement]:
     return statements + [Statement(topic="limit", text=text) for text in _limits(report)]
 
 
+_CHANCE = 0.5
 _NAMED = 6
 """Protections that are named in the first sentence; more are counted, and their cards name them."""
 
@@ -117,7 +118,9 @@ def _attributes(cell: Cell) -> str:
         seen, truth = attribute_guess(cell, attribute)
         if seen is not None:
             from_truth = f" (from the true history {formatting.share(truth.auc.value)})" if truth is not None else ""
-            guesses.append(f"{attribute} AUC {formatting.share(seen.auc.value)}{from_truth}")
+            low = seen.auc.lo
+            found = f"AUC at least {formatting.share(low)}" if low > _CHANCE else "no better than chance"
+            guesses.append(f"{attribute} {found}{from_truth}")
     return f"Guesses at who the person is: {', '.join(guesses)}; chance gives 0.5." if guesses else ""
 
 
@@ -175,9 +178,12 @@ def _headline_detail(attack: Headline) -> str:
         comparison = "better than"
     elif attack.excess.hi < 0:
         comparison = "worse than"
+    which = f"Strongest of {attack.candidates} attacks: {attack.attack}, chosen on {attack.selection_users} users and "
+    if attack.candidates == 1:
+        which = f"The only attack that applies: {attack.attack}, "
+    others = "users" if attack.candidates == 1 else "others"
     return (
-        f"Strongest of {attack.candidates} attacks: {attack.attack}, chosen on {attack.selection_users} users and "
-        f"measured on {attack.n_users} others: AUC {formatting.share(attack.auc.value)} (95 % over users "
+        f"{which}measured on {attack.n_users} {others}: AUC {formatting.share(attack.auc.value)} (95 % over users "
         f"{formatting.share(attack.auc.lo)} to {formatting.share(attack.auc.hi)}), {comparison} the popularity "
         f"guess at {formatting.share(attack.popularity_auc)}; excess {formatting.signed(attack.excess.value)} "
         f"({formatting.signed(attack.excess.lo)} to {formatting.signed(attack.excess.hi)})."

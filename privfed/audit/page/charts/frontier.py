@@ -264,7 +264,7 @@ def _popularity_line(value: float | None) -> list[alt.Chart]:
     base = alt.Chart(data([{"value": value}]))
     return [
         base.mark_rule(strokeDash=[5, 4], color=SOFT).encode(y="value:Q"),
-        base.mark_text(align="left", dx=6, dy=-8).encode(
+        base.mark_text(align="left", dx=6, dy=10).encode(
             y="value:Q", x=alt.value(0), text=alt.value(f"popularity {value:.3f}")
         ),
     ]
