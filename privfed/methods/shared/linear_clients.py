@@ -10,7 +10,7 @@ from privfed.methods.client_data import ClientData
 from privfed.methods.shared.heads import LinearHead
 from privfed.methods.shared.linear_epoch import LinearRates, linear_epoch
 from privfed.methods.shared.local_training import Parameters, draw_samples, local_epoch, local_tables, whole_catalogue
-from privfed.methods.shared.samples import NegativeSampler, touched_rows
+from privfed.methods.shared.samples import NegativeSampler, Samples, TouchedRows, touched_rows
 from privfed.updates import ClientUpdates, Rows
 
 
@@ -70,23 +70,10 @@ class LinearClients(StatefulClients):
         start = message.rows("items", rows.owner, rows.ids)
         table = start.clone()
         heads = self.private.rows(call.clients)
-        if compiled_for(table):
-            heads = linear_epoch(samples, rows, table, heads, self._batch_size, self.rates)
-        else:
-            lr, batch = self.rates.items, self._batch_size
-            heads = local_epoch(samples, rows, table, heads, self._step, batch_size=batch, lr_items=lr)
+        heads = linear_pass(self.head, samples, rows, table, heads, self._batch_size, self.rates)
         self.private.stage(call.clients, heads)
         update = Rows("items", rows.owner, rows.ids, table.sub_(start))
         return ClientUpdates(call.clients, call.schema, [update])
-
-    def _step(self, p: Parameters, q: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-        """A step of a tile of heads, in place, off the processor; returns dL/dq `[n, batch, dim]`."""
-        if self.rates.together:
-            dq = self.head.item_gradient(p, q, y, weight)
-            self.head.step_head_(p, q, y, weight, self.rates.head)
-            return dq
-        self.head.step_head_(p, q, y, weight, self.rates.head)
-        return self.head.item_gradient(p, q, y, weight)
 
     def score(
         self,
@@ -100,6 +87,31 @@ class LinearClients(StatefulClients):
             candidates = whole_catalogue(len(clients), self.n_items)
         heads = self.private.rows(clients) if updates is None else self.private.staged(clients)
         return self.head.logits(heads, local_tables(message, updates, candidates))
+
+
+def linear_pass(
+    head: LinearHead,
+    samples: Samples,
+    rows: TouchedRows,
+    table: Float[Tensor, "rows dim"],
+    heads: Parameters,
+    batch_size: int,
+    rates: LinearRates,
+) -> Parameters:
+    """One local pass over every client's samples; `table` is updated in place, and the new heads are returned."""
+    if compiled_for(table):
+        return linear_epoch(samples, rows, table, heads, batch_size, rates)
+
+    def step(p: Parameters, q: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        """A step of a tile of heads, in place, off the processor; returns dL/dq `[n, batch, dim]`."""
+        if rates.together:
+            dq = head.item_gradient(p, q, y, weight)
+            head.step_head_(p, q, y, weight, rates.head)
+            return dq
+        head.step_head_(p, q, y, weight, rates.head)
+        return head.item_gradient(p, q, y, weight)
+
+    return local_epoch(samples, rows, table, heads, step, batch_size=batch_size, lr_items=rates.items)
 
 
 def compiled_for(table: Tensor) -> bool:
