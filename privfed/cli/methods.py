@@ -81,9 +81,18 @@ def _compatibility_table(chosen: "list[Document]") -> "Table":
         runs = [one["name"] for one in chosen if one["mechanisms"][plan]["runs"]]
         refused = [one["name"] for one in chosen if one["name"] not in runs]
         epsilon = finite if chosen[0]["mechanisms"][plan]["finite_epsilon"] else "inf"
-        lines.append((plan, epsilon, ", ".join(runs), ", ".join(refused)))
+        lines.append((plan, epsilon, *_shorter(runs, refused)))
     title = "Which run behind which mechanism, and with which epsilon"
     return plain_table(title, ("mechanism", "epsilon", "runs", "does not run"), lines)
+
+
+def _shorter(runs: list[str], refused: list[str]) -> tuple[str, str]:
+    """Both lists in words, the longer one as all others where both hold something."""
+    if len(runs) > len(refused) > 0:
+        return f"the other {len(runs)}", ", ".join(refused)
+    if len(refused) > len(runs) > 0:
+        return ", ".join(runs), f"the other {len(refused)}"
+    return ("all" if len(runs) > 1 else ", ".join(runs)), ", ".join(refused)
 
 
 def _settings_table(one: "Document") -> "Table":

@@ -67,6 +67,25 @@ def largest_eigenpairs(matrix: Float64[np.ndarray, "side side"], max_pairs: int)
     )
 
 
+def leading_eigenvectors(
+    matrix: Float64[np.ndarray, "side side"], dim: int, start: Float64[np.ndarray, " side"]
+) -> Float64[np.ndarray, "side d"]:
+    """Eigenvectors of the largest eigenvalues of a symmetric matrix, one per column: `dim`, or all where dim >= side.
+
+    Args:
+        matrix: too large for all pairs, or not.
+        dim: how many.
+        start: vector that the iteration starts from.
+    """
+    if dim >= len(matrix):
+        return largest_eigenpairs(matrix, dim)[1]
+    vectors: np.ndarray = first_that_works(
+        lambda: scipy.sparse.linalg.eigsh(matrix, k=dim, which="LA", v0=start)[1],
+        lambda: largest_eigenpairs(matrix, dim)[1],
+    )
+    return vectors
+
+
 def singular_triplets(
     matrix: Float64[np.ndarray, "rows columns"],
 ) -> tuple[Float64[np.ndarray, "rows d"], Float64[np.ndarray, " d"], Float64[np.ndarray, "d columns"]]:

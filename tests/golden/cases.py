@@ -67,6 +67,10 @@ _SMALL: dict[str, tuple[str, ...]] = {
     "puresvd": (),
     "ials": (),
     "ease": (),
+    "fedcia": (),
+    "fedlightgcn": ("dim=4",),
+    "fedpergnn": ("dim=4", "pseudo_items=5"),
+    "metamf": ("dim=4", "memory=6", "hidden=6"),
 }
 """Every registered method with settings that make it small."""
 

@@ -195,6 +195,22 @@ def tile_batches(samples: Samples, batch_size: int) -> Iterator[tuple[Int64[Tens
         yield clients, batches
 
 
+def full_batches(samples: Samples) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Tiles of clients with all of their samples at once: positions `[n]`, samples and weights `[n, batch]`.
+
+    Clients come by falling size, so that little is padded; those without samples are in no tile.
+    """
+    start = samples.counts.cumsum(0) - samples.counts
+    order = samples.counts.argsort(descending=True, stable=True)
+    for clients in order[: int((samples.counts > 0).sum())].split(tile_size()):
+        count = samples.counts[clients]
+        column = torch.arange(int(count[0]))
+        inside = column < count.unsqueeze(1)
+        first = start[clients].unsqueeze(1)
+        # The weight is 1 / the client's samples, so that a sum is the mean over them; padding weighs nothing.
+        yield clients, torch.where(inside, first + column, 0), inside.float() / count.unsqueeze(1)
+
+
 def steps_taken(samples: Samples, batch_size: int) -> Int64[Tensor, " n"]:
     """Local SGD steps of every client."""
     return (samples.counts + batch_size - 1) // batch_size
