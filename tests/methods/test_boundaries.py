@@ -20,7 +20,8 @@ FORBIDDEN = (
 )  # fmt: skip
 LEAVES = (torch.Tensor, np.ndarray, str, bytes, int, float, bool, type(None), type, types.ModuleType)
 NAMES = ["popularity", "fedmf", "fedncf", "pfedrec", "gpfedrec", "fedvae", "feddae", "multvae", "hetefedrec", "fair",
-         "private-gram", "dpals", "private-autoencoder", "puresvd", "ials", "ease"]  # fmt: skip
+         "private-gram", "dpals", "private-autoencoder", "puresvd", "ials", "ease",
+         "mf", "neumf", "lightgcn", "sgl", "logmf", "recvae", "centdae"]  # fmt: skip
 
 
 def reachable(root):
