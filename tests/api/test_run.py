@@ -122,7 +122,7 @@ def test_recommendations_carry_the_ids_of_the_data(gram: privfed.Run) -> None:
 def answering() -> list[str]:
     """Methods that answer from a history."""
     shallow = ["private-gram", "dpals", "ease", "eals", "vals", "ials", "puresvd", "popularity", "fedcia"]
-    return [*shallow, "fedvae", "private-autoencoder", "multvae"]
+    return [*shallow, "fedvae", "private-autoencoder", "multvae", "recvae", "centdae"]
 
 
 @pytest.mark.parametrize("method", answering())

@@ -30,7 +30,8 @@ PLANS = {
 }
 FEWER = {"private-autoencoder": {"steps": 5}}
 SPINE = ("fedmf", "pfedrec", "fedncf", "gpfedrec", "fedvae", "feddae")
-INDIVIDUAL = {"gpfedrec", "multvae", "eals", "vals", "puresvd", "ials", "ease"}
+TRAINED = {"mf", "neumf", "lightgcn", "sgl", "logmf", "recvae", "centdae"}
+INDIVIDUAL = {"gpfedrec", "multvae", "eals", "vals", "puresvd", "ials", "ease"} | TRAINED
 """Methods whose server needs single uploads."""
 INTEGERS = {"dfmr", "dcf", "lightfr"}
 """Methods of whole numbers, whose sums do not fit a ring of 32 bits."""

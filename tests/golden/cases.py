@@ -71,6 +71,13 @@ _SMALL: dict[str, tuple[str, ...]] = {
     "fedlightgcn": ("dim=4",),
     "fedpergnn": ("dim=4", "pseudo_items=5"),
     "metamf": ("dim=4", "memory=6", "hidden=6"),
+    "mf": ("dim=4",),
+    "neumf": ("dim=4", "mlp_dim=4", "hidden=[4]"),
+    "lightgcn": ("dim=4",),
+    "sgl": ("dim=4",),
+    "logmf": ("dim=4",),
+    "recvae": ("latent=4", "hidden=6"),
+    "centdae": ("latent=4",),
 }
 """Every registered method with settings that make it small."""
 

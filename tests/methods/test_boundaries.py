@@ -21,7 +21,8 @@ FORBIDDEN = (
 LEAVES = (torch.Tensor, np.ndarray, str, bytes, int, float, bool, type(None), type, types.ModuleType)
 NAMES = ["popularity", "fedmf", "fedncf", "pfedrec", "gpfedrec", "fedvae", "feddae", "multvae", "hetefedrec", "fair",
          "private-gram", "dpals", "private-autoencoder", "puresvd", "ials", "ease",
-         "fedcia", "fedlightgcn", "fedpergnn", "metamf"]  # fmt: skip
+         "fedcia", "fedlightgcn", "fedpergnn", "metamf", "fedrap", "fedrecon", "colr",
+         "mf", "neumf", "lightgcn", "sgl", "logmf", "recvae", "centdae"]  # fmt: skip
 
 
 def reachable(root):

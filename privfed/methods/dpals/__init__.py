@@ -19,8 +19,10 @@ from privfed.contracts import DefaultClip, MethodTraits
 from privfed.methods.attack_surface import NoItemRows
 from privfed.methods.dpals.client import DPALSClients
 from privfed.methods.dpals.config import DPALSConfig, DPALSConstants
+from privfed.methods.dpals.published import AS_PUBLISHED
 from privfed.methods.dpals.server import DPALSServer
 from privfed.methods.method import Method, PlannedQuery, ServerReads, Training
+from privfed.methods.preset import PUBLISHED
 
 
 class DPALSTraining(Training):
@@ -46,6 +48,7 @@ METHOD = Method(
     training=DPALSTraining(),
     attack_surface=NoItemRows(),
     disclosure=ServerReads("sums over everybody: of unit histories, and of unit user vectors, by item and squared"),
+    presets={PUBLISHED: AS_PUBLISHED},
     clip_norms=(
         DefaultClip(
             "upload",

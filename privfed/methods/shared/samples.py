@@ -110,7 +110,7 @@ class NegativeSampler:
         count = self.positive_counts[users]
         owner, rank = _ragged(count)
         positives = self._items[self._start[users][owner] + rank]
-        negatives = self._unrank(users[owner], self._distinct(users[owner], owner, rank, uints))
+        negatives = self.unrank(users[owner], self._distinct(users[owner], owner, rank, uints))
         # [positives, 1 + k].
         items = torch.cat([positives.unsqueeze(1), negatives], 1).reshape(-1)
         labels = torch.zeros(len(owner), k + 1)
@@ -140,7 +140,7 @@ class NegativeSampler:
             columns.append(x)
         return torch.stack(columns, 1)
 
-    def _unrank(self, users: Int64[Tensor, " p"], x: Int64[Tensor, "p k"]) -> Int64[Tensor, "p k"]:
+    def unrank(self, users: Int64[Tensor, " p"], x: Int64[Tensor, "p k"]) -> Int64[Tensor, "p k"]:
         """The x-th item outside each user's excluded items."""
         key = (users * self._stride).unsqueeze(1) + x
         skipped = torch.searchsorted(self._gaps, key, right=True) - self._excluded_start[users].unsqueeze(1)

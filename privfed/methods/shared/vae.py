@@ -182,6 +182,10 @@ class Posterior:
         """A draw: mean + deviation x noise."""
         return self._deviation * noise + self.mean
 
+    def divergence(self) -> Float[Tensor, " clients"]:
+        """KL(q || N(0, I)) of every client."""
+        return (self.mean.square() + self._variance - self._variance.log() - 1).sum(1) / 2
+
     def gradients(
         self, dz: Float[Tensor, "clients latent"], noise: Float[Tensor, "clients latent"], kl: Float[Tensor, " clients"]
     ) -> tuple[Float[Tensor, "clients encoders width"], Float[Tensor, "clients encoders"]]:

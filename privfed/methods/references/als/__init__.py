@@ -11,8 +11,10 @@ from privfed.data import Histories
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.client_data import ClientData
 from privfed.methods.method import Method, ServerReads, Training
+from privfed.methods.preset import PUBLISHED
 from privfed.methods.references.als.client import ALSClients
 from privfed.methods.references.als.config import EALSConfig, VALSConfig
+from privfed.methods.references.als.published import EALS_AS_PUBLISHED, VALS_AS_PUBLISHED
 from privfed.methods.references.als.server import HISTORY, ALSServer
 
 
@@ -47,6 +49,7 @@ EALS = Method(
     training=ALSTraining(),
     attack_surface=NamedBlocks(HISTORY),
     disclosure=ServerReads("every user's whole purchase list"),
+    presets={PUBLISHED: EALS_AS_PUBLISHED},
 )
 
 VALS = Method(
@@ -59,6 +62,7 @@ VALS = Method(
     training=VALSTraining(),
     attack_surface=NamedBlocks(HISTORY),
     disclosure=ServerReads("every user's whole purchase list and whole list of examinations"),
+    presets={PUBLISHED: VALS_AS_PUBLISHED},
 )
 
 __all__ = ["EALS", "VALS", "ALSClients", "ALSServer", "EALSConfig", "VALSConfig"]

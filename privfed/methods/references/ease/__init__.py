@@ -18,7 +18,9 @@ from privfed.data.item_features import ItemFeatures, item_features
 from privfed.federation import Streams
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.method import Method, MethodConfig, PublicInfo, ServerReads, Training
+from privfed.methods.preset import PUBLISHED
 from privfed.methods.references.ease.model import item_weights
+from privfed.methods.references.ease.published import AS_PUBLISHED
 from privfed.methods.references.shared.collecting import HISTORY, POPULARITY, CollectingServer
 from privfed.methods.references.shared.revealing import RevealingClients, or_popular, sums_of_own
 from privfed.methods.shared.vae_inputs import OwnRows
@@ -121,4 +123,5 @@ METHOD = Method(
     training=EASETraining(),
     attack_surface=NamedBlocks(HISTORY),
     disclosure=ServerReads("every user's whole interaction list"),
+    presets={PUBLISHED: AS_PUBLISHED},
 )

@@ -19,6 +19,8 @@ from privfed.federation import PUBLIC, Federation, Purpose, Streams
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.client_data import ClientData
 from privfed.methods.method import Method, MethodConfig, PublicInfo, ServerReads, Training
+from privfed.methods.preset import PUBLISHED
+from privfed.methods.references.ials.published import AS_PUBLISHED
 from privfed.methods.references.shared.collecting import HISTORY, POPULARITY, CollectingServer
 from privfed.methods.references.shared.revealing import RevealingClients, or_popular
 from privfed.methods.shared.ials import IALSObjective
@@ -117,4 +119,5 @@ METHOD = Method(
     training=IALSTraining(),
     attack_surface=NamedBlocks(HISTORY),
     disclosure=ServerReads("every user's whole interaction list"),
+    presets={PUBLISHED: AS_PUBLISHED},
 )

@@ -13,15 +13,12 @@ from privfed.federation import PUBLIC, SERVER, Federation, Message, Purpose, Str
 from privfed.methods.method import PublicInfo
 from privfed.methods.references.multvae.config import MultVAEConfig
 from privfed.methods.references.multvae.model import inputs, loss
+from privfed.methods.references.shared.training import DivergedError
 from privfed.methods.shared.server_optimiser import ServerOptimiser
 from privfed.methods.shared.vae_inputs import Inputs
 
 HISTORY = "history"
 _OPTIMISER = "optimiser/"
-
-
-class DivergedError(ValueError):
-    """The central loss is not a number any more."""
 
 
 class MultVAEServer:

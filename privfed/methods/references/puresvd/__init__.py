@@ -13,7 +13,9 @@ from privfed.data import Histories
 from privfed.federation import Streams
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.method import Method, MethodConfig, PublicInfo, ServerReads, Training
+from privfed.methods.preset import PUBLISHED
 from privfed.methods.references.puresvd.model import item_factors
+from privfed.methods.references.puresvd.published import AS_PUBLISHED
 from privfed.methods.references.shared.collecting import HISTORY, POPULARITY, CollectingServer
 from privfed.methods.references.shared.revealing import RevealingClients, or_popular, sums_of_own
 from privfed.methods.shared.vae_inputs import OwnRows
@@ -65,4 +67,5 @@ METHOD = Method(
     training=PureSVDTraining(),
     attack_surface=NamedBlocks(HISTORY),
     disclosure=ServerReads("every user's whole interaction list"),
+    presets={PUBLISHED: AS_PUBLISHED},
 )

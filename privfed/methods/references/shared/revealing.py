@@ -28,7 +28,7 @@ class RevealingClients(StatefulClients, ABC):
 
     @abstractmethod
     def predict(self, rows: OwnRows, model: Mapping[str, Tensor]) -> Float[Tensor, "clients items"]:
-        """Scores of the whole catalogue, from the users' own lists and what the server published."""
+        """Scores of the whole catalogue, from the users' own lists and what the server published, or sent to each."""
 
     def reveal(self, call: Call, message: Message) -> ClientUpdates:  # noqa: ARG002
         """The whole list: a one for every training item."""
@@ -44,7 +44,7 @@ class RevealingClients(StatefulClients, ABC):
         candidates: Int64[Tensor, "clients c"] | None,
     ) -> Float[Tensor, "clients c"]:
         """Scores that the model predicts from the device's list."""
-        scores = self.predict(self.rows.select(clients), message.shared)
+        scores = self.predict(self.rows.select(clients), {**message.shared, **message.personal})
         return scores if candidates is None else torch.gather(scores, 1, candidates)
 
 
