@@ -1,4 +1,4 @@
-"""The runs behind docs/results/reproduction.md: PFedRec and GPFedRec on MovieLens-100K, both protocols, several seeds.
+"""The runs behind docs/results/papers/gpfedrec.md: PFedRec and GPFedRec on MovieLens-100K, both protocols, several seeds.
 
     python -m benchmarks.quality.reproduction [--seeds 3] [--rounds 100] [--only NAME]
 
