@@ -1,4 +1,4 @@
-"""Tables of `docs/results/reproduction.md`, from the files of results."""
+"""Tables of the pages of papers, `docs/results/papers`, that have files of results of their own."""
 
 import statistics
 from collections.abc import Sequence

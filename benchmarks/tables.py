@@ -18,6 +18,7 @@ from benchmarks import (
     doc_tables,
     five_tables,
     harness,
+    paper_tables,
     private_tables,
     reproduction_tables,
 )
@@ -49,6 +50,8 @@ class Table:
         lines = list(self.lines())
         while lines and not lines[-1]:
             lines.pop()
+        if not self.sources:
+            return lines
         return [*lines, "", "*From " + " ".join(map(harness.provenance, self.sources)) + "*"]
 
 
@@ -59,7 +62,21 @@ def suite(charts: Path | None = None) -> Iterable[str]:
 
 CATALOGUES = tuple(f"private_gram_table_{data}" for data in private_tables.CATALOGUES)
 BRIDGED = tuple(f"bridge_ml-100k_{system}" for system in private_tables.SYSTEMS)
+PAPERS = tuple(
+    Table(f"results/papers/{name}.md", what, partial(lines, name), sources)
+    for name in paper_tables.PAPERS
+    for what, lines, sources in (
+        ("claims", paper_tables.claims, ()),
+        ("numbers of the paper", paper_tables.numbers, paper_tables.sources(name)),
+        ("mechanisms", paper_tables.mechanisms, ("five_systems",)),
+    )
+)
 TABLES = (
+    Table("results/papers.md", "counts", paper_tables.counts, ()),
+    Table("results/papers.md", "cells", paper_tables.cells, ()),
+    Table("results/papers.md", "results", paper_tables.index, ()),
+    Table("results/papers.md", "comparison methods", paper_tables.methods, ()),
+    *PAPERS,
     Table("../README.md", "five rows", five_tables.readme, ("five_systems",)),
     Table("results/five_systems.md", "five systems", five_tables.audited, ("five_systems",)),
     Table("results/performance.md", "suite", suite, ("suite",)),
@@ -89,72 +106,77 @@ TABLES = (
     Table("results/flower.md", "cost of signatures", doc_tables.signed_rounds, ("nodes",)),
     Table("results/flower.md", "liars", doc_tables.lying_rounds, ("nodes",)),
     Table(
-        "results/reproduction.md",
+        "results/papers/feddae.md",
         "personalisation",
         reproduction_tables.personalisation,
         ("feddae_personalisation_ml-100k",),
     ),
-    Table("results/reproduction.md", "depth of the autoencoder", reproduction_tables.depth, ("feddae_depth_ml-100k",)),
+    Table("results/papers/feddae.md", "depth of the autoencoder", reproduction_tables.depth, ("feddae_depth_ml-100k",)),
     Table(
-        "results/reproduction.md",
+        "results/papers/feddae.md",
         "user-level privacy",
         reproduction_tables.user_level,
         ("feddae_privacy_ml-100k", "feddae_privacy_ml-1m"),
     ),
-    Table("results/reproduction.md", "DFMR on JD", reproduction_tables.dfmr_quality, ("dfmr_quality_jd-dfmr",)),
+    Table("results/papers/dfmr.md", "DFMR on JD", reproduction_tables.dfmr_quality, ("dfmr_quality_jd-dfmr",)),
     Table(
-        "results/reproduction.md", "DFMR differences", reproduction_tables.dfmr_differences, ("dfmr_quality_jd-dfmr",)
+        "results/papers/dfmr.md", "DFMR differences", reproduction_tables.dfmr_differences, ("dfmr_quality_jd-dfmr",)
     ),
     Table(
-        "results/reproduction.md", "DFMR on films", reproduction_tables.dfmr_films, ("dfmr_quality_ml-100k-behaviours",)
+        "results/papers/dfmr.md", "DFMR on films", reproduction_tables.dfmr_films, ("dfmr_quality_ml-100k-behaviours",)
     ),
     Table(
-        "results/reproduction.md",
+        "results/papers/dfmr.md",
         "DFMR on shops",
         reproduction_tables.dfmr_shops,
         ("dfmr_quality_tmall-dfmr", "dfmr_quality_ub-dfmr"),
     ),
-    Table("results/reproduction.md", "padding", reproduction_tables.leakage, ("dfmr_leakage_jd-dfmr",)),
+    Table("results/papers/dfmr.md", "padding", reproduction_tables.leakage, ("dfmr_leakage_jd-dfmr",)),
     Table(
-        "results/reproduction.md", "HeteFedRec on NCF", reproduction_tables.hetefedrec_ncf, ("hetefedrec_table_ncf",)
+        "results/papers/hetefedrec.md",
+        "HeteFedRec on NCF",
+        reproduction_tables.hetefedrec_ncf,
+        ("hetefedrec_table_ncf",),
     ),
     Table(
-        "results/reproduction.md",
+        "results/papers/hetefedrec.md",
         "HeteFedRec differences",
         reproduction_tables.hetefedrec_differences,
         ("hetefedrec_table_ncf", "hetefedrec_table_lightgcn"),
     ),
     Table(
-        "results/reproduction.md",
+        "results/papers/hetefedrec.md",
         "HeteFedRec on LightGCN",
         reproduction_tables.hetefedrec_lightgcn,
         ("hetefedrec_table_lightgcn",),
     ),
-    Table("results/reproduction.md", "HeteFedRec default", reproduction_tables.hetefedrec_good, ("hetefedrec_good",)),
     Table(
-        "results/reproduction.md",
+        "results/papers/hetefedrec.md", "HeteFedRec default", reproduction_tables.hetefedrec_good, ("hetefedrec_good",)
+    ),
+    Table(
+        "results/papers/hetefedrec.md",
         "HeteFedRec behind noise",
         reproduction_tables.hetefedrec_private,
         ("hetefedrec_private",),
     ),
-    Table("results/reproduction.md", "FAIR", reproduction_tables.fair_quality, ("fair_table_goodreads-100",)),
+    Table("results/papers/fair.md", "FAIR", reproduction_tables.fair_quality, ("fair_table_goodreads-100",)),
     Table(
-        "results/reproduction.md",
+        "results/papers/fair.md",
         "FAIR differences",
         reproduction_tables.fair_differences,
         ("fair_table_goodreads-100",),
     ),
     Table(
-        "results/reproduction.md",
+        "results/papers/fair.md",
         "FAIR without small devices",
         reproduction_tables.fair_loss,
         ("fair_loss_goodreads-100",),
     ),
-    Table("results/reproduction.md", "FAIR by memory", reproduction_tables.fair_ladder, ("fair_ladder_goodreads-100",)),
-    Table("results/reproduction.md", "FAIR ratings", reproduction_tables.fair_ratings, ("fair_ratings_ml-100k",)),
-    Table("results/reproduction.md", "unequal uploads", reproduction_tables.unequal_uploads, ("unequal_attacks",)),
-    Table("results/reproduction.md", "IMIA", reproduction_tables.imia, ("imia",)),
-    Table("results/reproduction.md", "canaries", reproduction_tables.canaries, ("canaries",)),
+    Table("results/papers/fair.md", "FAIR by memory", reproduction_tables.fair_ladder, ("fair_ladder_goodreads-100",)),
+    Table("results/papers/fair.md", "FAIR ratings", reproduction_tables.fair_ratings, ("fair_ratings_ml-100k",)),
+    Table("results/papers/fair.md", "unequal uploads", reproduction_tables.unequal_uploads, ("unequal_attacks",)),
+    Table("explanation/attacks/imia.md", "IMIA", reproduction_tables.imia, ("imia",)),
+    Table("explanation/canaries.md", "canaries", reproduction_tables.canaries, ("canaries",)),
     Table("results/private_recommender.md", "budgets", private_tables.budgets, ("private_gram_table_ml-1m",)),
     Table(
         "results/private_recommender.md",

@@ -6,7 +6,7 @@
 
 Every part is a fixed list of runs under one protocol: leave-one-out, full ranking, what the user has after receiving
 the round's answer, last round (no choice of rounds on any held-out part). Hyper-parameters stand in this file; those
-of the private runs were chosen by the validation part of ML-100K under seed 99 (docs/results/reproduction.md), and
+of the private runs were chosen by the validation part of ML-100K under seed 99 (docs/results/papers/feddae.md), and
 serve every data set, epsilon and trust model alike. One process, one thread; results go to
 `benchmarks/results/feddae_<part>_<data>.json` after every run, and runs found there are not repeated.
 """

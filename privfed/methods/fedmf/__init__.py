@@ -22,7 +22,7 @@ from privfed.methods.shared.table_server import TableServer
 
 
 class FedMFConfig(MethodConfig):
-    """Settings; learning rates were chosen by validation HR@10 on ML-100K (docs/results/reproduction.md)."""
+    """Settings; learning rates were chosen by validation HR@10 on ML-100K."""
 
     dim: int = Field(32, ge=1, description="width of user and item vectors")
     lr: float = Field(0.1, gt=0, description="base learning rate")

@@ -6,7 +6,7 @@ from privfed.methods.method import MethodConfig
 
 
 class FedNCFConfig(MethodConfig):
-    """Settings; learning rates and scale were chosen by validation HR@10 on ML-100K (docs/results/reproduction.md)."""
+    """Settings; learning rates and scale were chosen by validation HR@10 on MovieLens-100K."""
 
     dim: int = Field(32, ge=1, description="width of user and item vectors")
     hidden: tuple[int, ...] = Field((32, 16, 8), description="hidden widths of the perceptron")

@@ -20,10 +20,10 @@ NAMES = ("small", "medium", "large")
 class HeteFedRecConfig(MethodConfig):
     """Settings; the preset `published` has the paper's.
 
-    The defaults were chosen by NDCG on the validation part of MovieLens-1M (docs/results/reproduction.md). They keep
-    clients of three sizes and the training of every prefix, and differ in what made the published ones stop at
-    popularity: scores add an inner product and an item bias to the perceptron, a user is first of all the items it
-    took, and clients send one plain gradient step that the server's Adam scales. Capacities make the groups, so that
+    The defaults were chosen by NDCG on the validation part of MovieLens-1M. They keep clients of three sizes and the
+    training of every prefix, and differ in what made the published ones stop at popularity: scores add an inner product
+    and an item bias to the perceptron, a user is first of all the items it took, and clients send one plain gradient
+    step that the server's Adam scales. Capacities make the groups, so that
     groups say nothing about data; decorrelation and distillation did not help there and are off.
     """
 

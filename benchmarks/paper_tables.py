@@ -1,0 +1,202 @@
+"""The index of all results of the five papers, and their numbers beside ours, from `benchmarks/papers` and the runs.
+
+A file there has a paper's data sets, the methods that it compares with, what it claims, and every result table and
+figure: what it shows, the paper's numbers (facts, as printed, which `scale` times a share of one), and how far we got:
+
+    reproduced   every row and data set that can be had was run, with three seeds or more; whatever came out
+    in part      some of it was
+    open         it can be run, and was not
+    impossible   something is missing that nobody can make here; `reason` says what
+
+`files` are the files of results with our runs. A method that is `available` is a registered one.
+"""
+
+import json
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from benchmarks.figures import figure, signed
+from benchmarks.five_tables import STAGES, popularity, settings
+from benchmarks.harness import RESULTS, ROOT, results
+from benchmarks.markdown import table
+
+FOLDER = ROOT / "benchmarks" / "papers"
+PAPERS = ("gpfedrec", "hetefedrec", "feddae", "fair", "dfmr")
+STATUSES = ("reproduced", "in part", "open", "impossible")
+PROTOCOLS = ("published", "honest")
+POPULARITY = "popularity"
+
+
+@cache
+def paper(name: str) -> dict[str, Any]:
+    """What a paper says."""
+    found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def runs_file(name: str) -> str:
+    """Name of the file with the runs of `benchmarks.quality.paper_runs`."""
+    return f"paper_{name}"
+
+
+def sources(name: str) -> tuple[str, ...]:
+    """That file, where anything was run."""
+    return (runs_file(name),) if (RESULTS / f"{runs_file(name)}.json").exists() else ()
+
+
+# The index ------------------------------------------------------------------------------------------------------------
+
+
+def counts() -> list[str]:
+    """Cells, comparison methods and results by status."""
+    papers = [paper(name) for name in PAPERS]
+    cells = Counter(one["status"] for known in papers for one in known["data"])
+    shown = Counter(one["status"] for known in papers for one in known["results"])
+    here = sum(one["available"] for known in papers for one in known["methods"])
+    methods = sum(len(known["methods"]) for known in papers)
+    rows = [
+        ["systems on data sets", str(cells.total()), *(str(cells[status]) for status in STATUSES)],
+        ["result tables and figures", str(shown.total()), *(str(shown[status]) for status in STATUSES)],
+        ["comparison methods", str(methods), str(here), "", str(methods - here), ""],
+    ]
+    return table(["", "all", *STATUSES], rows)
+
+
+def cells() -> list[str]:
+    """Every system on every data set of its paper."""
+    rows = [
+        [known["name"], one["name"], one["here"] or "", one["status"], one["reason"]]
+        for known in map(paper, PAPERS)
+        for one in known["data"]
+    ]
+    return table(["paper", "data set", "here", "status", "why"], rows, "lllll")
+
+
+def index() -> list[str]:
+    """Every result of every paper."""
+    rows = [
+        [
+            f"[{known['name']}](papers/{known['paper']}.md)",
+            one["name"],
+            one["shows"],
+            one["status"],
+            "; ".join(filter(None, (one["found"], one["reason"]))),
+        ]
+        for known in map(paper, PAPERS)
+        for one in known["results"]
+    ]
+    return table(["paper", "result", "what it shows", "status", "what came out, and what is missing"], rows, "lllll")
+
+
+def methods() -> list[str]:
+    """Every comparison method of every paper."""
+    rows = [
+        [
+            known["name"],
+            one["name"],
+            f"`{one['method']}`" if one["available"] else "not here",
+            one["note"],
+            str(sum(_stands_in(one["name"], result) for result in known["results"])),
+        ]
+        for known in map(paper, PAPERS)
+        for one in known["methods"]
+    ]
+    return table(["paper", "method", "here", "", "tables with it"], rows, "llllr")
+
+
+def _stands_in(method: str, result: Mapping[str, Any]) -> bool:
+    """Whether a table has rows of this method."""
+    return any(method in label for rows in result["numbers"].values() for label in rows)
+
+
+# One paper ------------------------------------------------------------------------------------------------------------
+
+
+def claims(name: str) -> list[str]:
+    """What a paper claims, and what holds."""
+    rows = [[one["claim"], one["verdict"], one["why"]] for one in paper(name)["claims"]]
+    return table(["the paper claims", "here", "because"], rows, "lll")
+
+
+def mechanisms(name: str) -> list[str]:
+    """What attacks find and what is left of the recommender, by mechanism."""
+    base = popularity()
+    rows = [
+        [
+            one.mechanism,
+            STAGES[one.stage] if one.stage < 2 else one.guarantee,
+            signed(one.excess, 2),
+            one.attack,
+            f"{100 * (one.ndcg / base - 1):+.0f} %",
+        ]
+        for one in settings()
+        if one.system == name
+    ]
+    head = ["mechanism", "guaranteed", "strongest attack less popularity, AUC", "attack", "NDCG@10 against popularity"]
+    return table(head, rows, "llrlr")
+
+
+def numbers(name: str) -> list[str]:
+    """The paper's numbers beside ours, for every result of which anything was run."""
+    known, runs = paper(name), _runs(name)
+    lines: list[str] = []
+    for one in known["results"]:
+        found = [run for run in runs if run["result"] == one["id"]]
+        if found:
+            lines += [f"**{one['name']}**: {one['shows']} ({' / '.join(one['metrics'])}).", ""]
+            head = ["data", "row", "paper", *(f"ours, {protocol}" for protocol in PROTOCOLS), "why not"]
+            lines += table(head, _rows(known, one, found), "llrrrl")
+    return lines or ["Nothing of it was run yet by `benchmarks.quality.paper_runs`.", ""]
+
+
+def _runs(name: str) -> list[dict[str, Any]]:
+    return list(results(runs_file(name)).values()) if sources(name) else []
+
+
+def _rows(known: Mapping[str, Any], one: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
+    """A row for each method on each data set: the paper's, ours under both protocols, why there is none."""
+    where = {data["name"]: data for data in known["data"]}
+    for data in dict.fromkeys([*one["data"], *(run["data"] for run in runs)]):
+        of_paper = one["numbers"].get(data, {})
+        ours = [run for run in runs if run["data"] == data]
+        for label in dict.fromkeys([POPULARITY, *of_paper, *(run["row"] for run in ours)]):
+            mine = [run for run in ours if run["row"] == label]
+            printed = of_paper.get(label, {})
+            if not mine and not printed:
+                continue
+            shown = [_measured(one, [run for run in mine if run["protocol"] == by]) for by in PROTOCOLS]
+            missing = "" if mine else _reason(known, where.get(data, {}), label)
+            yield [data, label, " / ".join(_printed(printed, metric) for metric in one["metrics"]), *shown, missing]
+
+
+def _printed(numbers: Mapping[str, Any], metric: str) -> str:
+    value = numbers.get(metric)
+    if isinstance(value, list):
+        return f"{value[0]:g} +-{value[1]:g}"
+    return "" if value is None else f"{value:g}"
+
+
+def _measured(one: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> str:
+    """Means over seeds with their standard deviation, metric by metric, and how many seeds."""
+    if not runs:
+        return ""
+    digits = 2 if one["scale"] == 100 else 4
+    cells = []
+    for metric in one["metrics"]:
+        values = [one["scale"] * run["metrics"][metric] for run in runs if metric in run["metrics"]]
+        spread = f" +-{figure(statistics.stdev(values), digits)}" if len(values) > 1 else ""
+        cells.append(figure(statistics.fmean(values), digits) + spread if values else "")
+    return " / ".join(cells) + (f" ({len(runs)})" if len(runs) > 1 else "")
+
+
+def _reason(known: Mapping[str, Any], data: Mapping[str, Any], label: str) -> str:
+    """Why a row of the paper has no number of ours."""
+    if data.get("status") == "impossible":
+        return str(data["reason"])
+    by_name = {method["name"]: method for method in known["methods"]}
+    if label in by_name and not by_name[label]["available"]:
+        return "not among the methods yet"
+    return "not run yet"

@@ -1,0 +1,228 @@
+"""Defaults that travel: settings of every method compared on the validation parts of seven catalogues at once.
+
+    python -m benchmarks.quality.defaults --only dcf 'dfmr*'
+    python -m benchmarks.quality.defaults --show
+
+A default that is chosen on one data set is a setting of that data set. Here every method gets the same budget: the
+six settings of its grid in `GRIDS`, of which the first are what was shipped before, each trained once on each catalogue
+for the 100 rounds that `privfed.run` trains by default (codes settle in 30), and measured by NDCG@20 on the validation
+part; no test part is looked at. Catalogues with more than `--users` users are cut to as many, drawn once. A setting may
+be a rule of public numbers: `density` is the share of all pairs of user and item that are training pairs.
+
+The score of a setting is the geometric mean over catalogues of its NDCG@20 over that of popularity; geometric, because
+popularity is next to nothing on the shops, and a mean of ratios would be theirs alone. Among settings whose scores lie
+within `LEVEL` of the best the one with the best worst catalogue is chosen. `--catalogues` names others, such as ones
+that were kept aside: what they say is reported and chooses nothing.
+
+One process, one thread; results go to `benchmarks/results/defaults.json` after every row, and rows found there are
+not repeated. Of 11,000 CPU-seconds GPFedRec takes most; the codes take ten minutes.
+"""
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from benchmarks import harness
+from benchmarks.markdown import table
+from privfed.data import Split, SplitSpec, load, split
+from privfed.evaluation import EvaluationError, Protocol
+from privfed.experiment import Experiment
+from privfed.setup.config import ExperimentConfig, TapConfig
+
+LEVEL = 0.02
+"""Scores closer than this share of the best are level."""
+NDCG = Protocol(k=(20,))
+ROUNDS = {"dcf": 30, "dfmr": 30}
+"""Rounds of methods that settle sooner than in the 100 of `privfed.run`."""
+LEAVE_ONE_OUT = SplitSpec()
+RATIO = SplitSpec(kind="ratio")
+PURCHASES = SplitSpec(kind="published", target="buy")
+CATALOGUES: dict[str, SplitSpec] = {
+    "ml-100k": LEAVE_ONE_OUT,
+    "lastfm-2k": RATIO,
+    "douban-book-dtcdr": RATIO,
+    "tenrec-qba-small": RATIO,
+    "amazon-instant-video": LEAVE_ONE_OUT,
+    "jd-dfmr": PURCHASES,
+    "ub-dfmr": PURCHASES,
+}
+"""Data set -> its split: by time where there are times, as published where purchases are, else at random."""
+ASIDE: dict[str, SplitSpec] = {
+    "ml-1m": LEAVE_ONE_OUT,
+    "tmall-dfmr": PURCHASES,
+    "retailrocket-small": SplitSpec(kind="ratio", target="view"),
+}
+"""Data sets that chose nothing here and can be looked at afterwards."""
+USERS = {"gpfedrec": 300}
+"""Users of every catalogue, for methods whose state has a whole item table per user."""
+
+GRIDS: dict[str, list[dict[str, Any]]] = {
+    "dcf": [{"s": 1e-4}, *({"s": f"{share} density"} for share in (0.2, 0.5, 1.0, 2.0, 4.0))],
+    "dfmr": [
+        {"s": 2e-4, "c0": 44.0},
+        *(
+            {"s": f"{share} density", "c0": c0}
+            for share, c0 in ((0.5, 14.0), (1.0, 14.0), (2.0, 14.0), (0.5, 44.0), (1.0, 44.0))
+        ),
+    ],
+    "fedmf": [
+        {"user_lr_factor": user, "item_lr_factor": item}
+        for user, item in ((20.0, 10.0), (20.0, 3.0), (20.0, 1.0), (5.0, 10.0), (5.0, 3.0), (80.0, 1.0))
+    ],
+    "pfedrec": [
+        {"lr": lr, "item_lr_factor": item, "initial_scale": scale}
+        for lr, item, scale in (
+            (0.1, 80.0, 1.0),
+            (0.1, 30.0, 1.0),
+            (0.1, 10.0, 1.0),
+            (0.1, 80.0, 0.1),
+            (0.1, 30.0, 0.1),
+            (0.1, 10.0, 0.1),
+        )
+    ],
+    "gpfedrec": [
+        {"eta": eta, "reg": reg, "initial_scale": scale}
+        for eta, reg, scale in (
+            (80.0, 0.5, 1.0),
+            (80.0, 0.5, 0.1),
+            (20.0, 0.5, 1.0),
+            (20.0, 0.5, 0.1),
+            (80.0, 0.25, 1.0),
+            (20.0, 0.25, 0.1),
+        )
+    ],
+}
+"""Method -> settings, all others as they are; the first are the defaults before this search."""
+
+
+def density(parts: Split) -> float:
+    """Share of all pairs that are training pairs."""
+    return len(parts.train) / (parts.train.n_users * parts.train.n_items)
+
+
+def resolved(settings: Mapping[str, Any], parts: Split) -> dict[str, Any]:
+    """Settings with rules of public numbers worked out, such as "0.5 density"."""
+    known = {"density": density(parts)}
+    return {
+        name: math.prod(known[word] if word in known else float(word) for word in value.split())
+        if isinstance(value, str)
+        else value
+        for name, value in settings.items()
+    }
+
+
+def fewer_users(parts: Split, users: int) -> Split:
+    """The same catalogue with so many users, drawn once; all of them where there are fewer."""
+    if parts.train.n_users <= users:
+        return parts
+    kept = np.sort(np.random.default_rng(0).choice(parts.train.n_users, users, replace=False))
+    train, valid, test = (part.subset(kept) for part in (parts.train, parts.valid, parts.test))
+    auxiliary = {name: rows.subset(kept) for name, rows in parts.auxiliary.items()}
+    return replace(parts, train=train, valid=valid, test=test, auxiliary=auxiliary, ratings=None, attributes=None)
+
+
+def validated(data: str, parts: Split, method: dict[str, Any], rounds: int) -> dict[str, Any]:
+    """NDCG@20 on the validation part after the last round, and the CPU-seconds it took."""
+    config = ExperimentConfig(
+        data=data,
+        split=parts.spec,
+        method=method,
+        protocol=NDCG,
+        rounds=rounds,
+        evaluate_every=rounds,
+        taps=TapConfig(places=()),
+    )
+    started = time.process_time()
+    try:
+        found = Experiment(config, parts).run(parts=("valid",)).history[-1].results["valid"]
+    except EvaluationError as error:
+        return {"ndcg": 0.0, "failed": str(error)}
+    return {"ndcg": round(found.metric("ndcg", 20).value, 5), "cpu_s": round(time.process_time() - started, 1)}
+
+
+def label(method: str, settings: Mapping[str, Any]) -> str:
+    """Name of a row, without its catalogue."""
+    return " ".join([method, *(f"{name}={value}" for name, value in settings.items())])
+
+
+def ratios(rows: Sequence[Mapping[str, Any]], method: str, data: Sequence[str]) -> dict[str, list[float]]:
+    """Label of every setting of a method that was measured on all catalogues -> NDCG over popularity's on each."""
+    base = {(row["data"], row["users"]): row["ndcg"] for row in rows if row["method"] == "popularity"}
+    found: dict[str, dict[str, float]] = {}
+    for row in rows:
+        if row["method"] == method:
+            found.setdefault(row["label"], {})[row["data"]] = row["ndcg"] / base[row["data"], row["users"]]
+    return {name: [each[one] for one in data] for name, each in found.items() if each.keys() >= set(data)}
+
+
+def score(each: Sequence[float]) -> float:
+    """Geometric mean of ratios; next to nothing where one is."""
+    return math.exp(sum(math.log(max(ratio, 1e-3)) for ratio in each) / len(each))
+
+
+def best(found: Mapping[str, Sequence[float]]) -> str:
+    """The setting with the best worst catalogue among those level with the best mean."""
+    top = max(map(score, found.values()))
+    level = [name for name, each in found.items() if score(each) >= (1 - LEVEL) * top]
+    return max(level, key=lambda name: min(found[name]))
+
+
+def shown(rows: Sequence[Mapping[str, Any]], data: Sequence[str]) -> Iterator[str]:
+    """A table for each method: shipped before, chosen, and all others, by score."""
+    for method in GRIDS:
+        found = ratios(rows, method, data)
+        if not found:
+            continue
+        winner, before = best(found), label(method, GRIDS[method][0])
+        marks = {before: " (before)", winner: " (chosen)"}
+        lines = [
+            [
+                name + marks.get(name, ""),
+                f"{score(found[name]):.3f}",
+                f"{min(found[name]):.2f}",
+                *(f"{r:.2f}" for r in found[name]),
+            ]
+            for name in sorted(found, key=lambda name: -score(found[name]))
+        ]
+        yield from table([method, "score", "worst", *data], lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure what is missing, or show what was chosen."""
+    parser = harness.parser(__file__, __doc__, rounds=100, only=[])
+    parser.add_argument("--users", type=int, default=1000, help="most users of a catalogue (default: %(default)s)")
+    parser.add_argument("--catalogues", nargs="*", choices=[*CATALOGUES, *ASIDE], default=list(CATALOGUES))
+    parser.add_argument("--show", action="store_true", help="show what was measured, and what is chosen")
+    options = harness.parse(parser, arguments)
+    record = harness.Record("defaults", options, [])
+    if options.show:
+        print("\n".join(shown(record.results, options.catalogues)))
+        return
+    for data in options.catalogues:
+        parts = split(load(data), (CATALOGUES | ASIDE)[data])
+        for method, settings in _rows(options.only):
+            fewer = fewer_users(parts, min(options.users, USERS.get(method, options.users)))
+            users = fewer.train.n_users
+            for name, chosen in (("popularity", {}), (method, settings)):
+                key = {"label": label(name, chosen), "data": data, "users": users}
+                if record.has(**key):
+                    continue
+                rounds = 1 if name == "popularity" else min(options.rounds, ROUNDS.get(name, options.rounds))
+                table_of = {"name": name} | resolved(chosen, fewer)
+                row = validated(data, fewer, table_of, rounds)
+                record.add(key | {"method": name, "settings": chosen, "rounds": rounds} | row)
+
+
+def _rows(only: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for method, grid in GRIDS.items():
+        if harness.chosen(method, only):
+            for settings in grid:
+                yield method, settings
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,341 @@
+"""Every cell of the papers' tables that can be run: a row on a data set, under the paper's protocol and an honest one.
+
+Rows have the names that `benchmarks/papers` gives them, so that ours stand next to the paper's. Settings are those of
+the presets `NAME:published`, changed where a row says so. Methods that are not registered (yet), and settings that a
+method does not take (yet), are skipped by name when the runner comes to them.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from privfed.data import SplitSpec
+from privfed.evaluation import HONEST, PAPER, Protocol
+
+NEWEST_LAST = SplitSpec()
+NEWEST = SplitSpec(ties="earlier_row_is_newer")
+POPULARITY = "popularity"
+
+
+@dataclass(frozen=True)
+class Data:
+    """A data set of a paper as it is here.
+
+    Attributes:
+        name: as the paper calls it.
+        here: as privfed calls it.
+        split: how items are held out.
+        min_per_user: users with fewer rows are left out, as in the paper.
+        stand_in: whether it is another one in its place.
+    """
+
+    name: str
+    here: str
+    split: SplitSpec = NEWEST_LAST
+    min_per_user: int = 1
+    stand_in: bool = False
+
+    @property
+    def label(self) -> str:
+        """Name in the table; a stand-in says so."""
+        return f"{self.name} ({self.here} in its place)" if self.stand_in else self.name
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of one table on one data set under one protocol; seeds make runs of it.
+
+    Attributes:
+        paper: name of the file in `benchmarks/papers`.
+        result: `id` there.
+        data: data set.
+        row: name of the row there.
+        method: name and settings.
+        by: "published" or "honest".
+        protocol: how it is evaluated.
+        rounds: rounds of training.
+        privacy: plan in words.
+        options: further fields of `ExperimentConfig`.
+        select: metric and cut-off on the validation part that choose the round; None where the protocol does.
+        value: what a CPU-minute on it is worth, next to others: rows of main tables first.
+    """
+
+    paper: str
+    result: str
+    data: Data
+    row: str
+    method: dict[str, Any]
+    by: str
+    protocol: Protocol
+    rounds: int = 100
+    privacy: str = "none"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    select: tuple[str, int] | None = None
+    value: float = 1.0
+
+    def key(self, seed: int) -> str:
+        """Name of a run."""
+        return " / ".join((self.result, self.data.here, self.row, self.by, str(seed)))
+
+
+def rows(*names: str, **settings: Any) -> dict[str, dict[str, Any]]:
+    """Row -> method for rows that are whole methods, given as "Row=method"."""
+    return {row: {"name": name, **settings} for row, _, name in (one.partition("=") for one in names)}
+
+
+# GPFedRec -------------------------------------------------------------------------------------------------------------
+
+GPFEDREC_DATA = (
+    Data("MovieLens-100K", "ml-100k", NEWEST),
+    Data("MovieLens-1M", "ml-1m", NEWEST),
+    Data("Lastfm-2K", "lastfm-2k-tags", NEWEST, min_per_user=5),
+)
+GPFEDREC = {"name": "gpfedrec:published"}
+GPFEDREC_ROWS: dict[str, dict[str, dict[str, Any]]] = {
+    "table-3": rows(
+        "PFedRec=pfedrec:published",
+        "FedMF=fedmf:published",
+        "FedNCF=fedncf:published",
+        "FedRecon=fedrecon:published",
+        "MetaMF=metamf:published",
+        "FedLightGCN=fedlightgcn:published",
+        "FedPerGNN=fedpergnn:published",
+        "MF=mf:published",
+        "NCF=neumf:published",
+        "SGL=sgl:published",
+    )
+    | {
+        "GPFedRec": GPFEDREC,
+        "GPFedRec, released settings": {"name": "gpfedrec:released"},
+        "GPFedRec, tuned": {"name": "gpfedrec"},
+        "GPFedRec, plain mean": GPFEDREC | {"graph": None},
+        "Light_GPFedRec": GPFEDREC | {"refresh_every": 10},
+        "FedRAP": {"name": "fedrap:published"},
+        "CoLR": {"name": "colr:published"},
+        "FedCIA": {"name": "fedcia:published"},
+    },
+    "table-4": {
+        "FedNCF": {"name": "fedncf:published"},
+        "GPFedRec w/ PSF and Init": GPFEDREC | {"reg": 0.0},
+        "GPFedRec": GPFEDREC,
+    },
+    "figure-3": {f"threshold {gamma:g}": GPFEDREC | {"gamma": gamma} for gamma in (0.0, 0.5, 1.0, 1.5, 2.0)},
+    "figure-4": {f"weight {reg:g}": GPFEDREC | {"reg": reg} for reg in (0.0, 0.5, 1.0, 1.5, 2.0)},
+    "figure-5": {f"width {dim}": GPFEDREC | {"dim": dim} for dim in (16, 32, 64, 128)},
+}
+NOISES = (0, 0.1, 0.2, 0.3, 0.4, 0.5)
+HR_AND_NDCG_10 = {"published": PAPER.model_copy(update={"k": (10,)}), "honest": HONEST}
+
+
+def gpfedrec() -> Iterator[Cell]:
+    """Tables 3, 4 and 6, figures 3 to 5; figures 1 and 6 come with tables 3 and 7."""
+    for data in GPFEDREC_DATA:
+        for result, methods in GPFEDREC_ROWS.items():
+            if result.startswith("figure") and data.here != "ml-100k":
+                continue
+            both = HR_AND_NDCG_10 if result == "table-3" else {"published": HR_AND_NDCG_10["published"]}
+            for by, protocol in both.items():
+                for row, method in ({POPULARITY: {"name": POPULARITY}} | methods).items():
+                    value = {"table-3": 3.0, "table-4": 2.0}.get(result, 1.0)
+                    yield Cell("gpfedrec", result, data, row, method, by, protocol, value=value)
+    for scale in NOISES:
+        words = f"published-noise:law=laplace,scale={scale}" if scale else "none"
+        name = f"noise {scale:g}".replace("0.", ".")
+        protocol = HR_AND_NDCG_10["published"]
+        yield Cell("gpfedrec", "table-6", GPFEDREC_DATA[0], name, GPFEDREC, "published", protocol, privacy=words)
+
+
+# FedDAE ---------------------------------------------------------------------------------------------------------------
+
+FEDDAE_DATA = (
+    Data("ML-100K", "ml-100k"),
+    Data("ML-1M", "ml-1m"),
+    Data("Video", "amazon-instant-video", min_per_user=10),
+)
+FEDDAE = {"name": "feddae:published"}
+TRAINED_ITEMS = Protocol(k=(20,), catalogue="trained", when_testing="valid_ranked", state="received")
+"""As the released code ranks: items that somebody trained on, less the user's training items alone."""
+FEDDAE_BOTH = {"published": TRAINED_ITEMS, "honest": HONEST.model_copy(update={"state": "received"})}
+VARIANCES = (0.2, 0.5, 0.8, 1.0)
+GATES = {"FedDAE": {}} | {f"fixed weight {w}".replace("0.", "."): {"gate": w} for w in (0.25, 0.5, 0.75)}
+
+
+def feddae() -> Iterator[Cell]:
+    """Tables 2 to 4; figure 2 comes with table 2."""
+    released = {"released settings": {"name": "feddae:released"}, "tuned": {"name": "feddae"}}
+    main = rows(
+        "Mult-VAE=multvae",
+        "RecVAE=recvae:published",
+        "LightGCN=lightgcn:published",
+        "CentDAE=centdae:published",
+        "FedVAE=fedvae:published",
+        "PFedRec=pfedrec:published",
+        "FedRAP=fedrap:published",
+        "FedDAE=feddae:published",
+    ) | {f"FedDAE, {name}": method for name, method in released.items()}
+    for data in FEDDAE_DATA:
+        for by, protocol in FEDDAE_BOTH.items():
+            for row, method in ({POPULARITY: {"name": POPULARITY}} | main).items():
+                yield Cell("feddae", "table-2", data, row, method, by, protocol, value=3.0)
+    for row, gate in GATES.items():
+        yield Cell("feddae", "table-3", FEDDAE_DATA[0], row, FEDDAE | gate, "published", TRAINED_ITEMS, value=2.0)
+        for variance in VARIANCES:
+            named = f"{row}, noise variance {variance:g}".replace("0.", ".")
+            words = f"published-noise:law=gaussian,scale={variance**0.5 * 1e-3:.6g}"
+            method = FEDDAE | gate
+            yield Cell("feddae", "table-4", FEDDAE_DATA[0], named, method, "published", TRAINED_ITEMS, privacy=words)
+
+
+# HeteFedRec -----------------------------------------------------------------------------------------------------------
+
+HETEFEDREC_DATA = (
+    Data("MovieLens-1M", "ml-1m", SplitSpec(kind="published")),
+    Data("MovieLens-1M", "ml-100k", SplitSpec(kind="ratio", valid_fraction=0.1, test_fraction=0.2), stand_in=True),
+)
+HETEFEDREC = {"name": "hetefedrec:published"}
+BASES = {"Fed-NCF": "ncf", "Fed-LightGCN": "lightgcn"}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "All Small": {"variant": "all_small"},
+    "All Large": {"variant": "all_large"},
+    "All Large, exclusive": {"variant": "exclusive"},
+    "Standalone": {"variant": "standalone", "standalone_steps": 40},
+    "Clustered": {"variant": "clustered"},
+    "Direct": {"variant": "direct"},
+    "HeteFedRec": {},
+}
+PARTS: dict[str, dict[str, Any]] = {
+    "HeteFedRec": {},
+    "less distillation": {"distillation": 0},
+    "less distillation and decorrelation": {"distillation": 0, "decorrelation": 0.0},
+    "Direct": {"variant": "direct"},
+}
+DIVISIONS = {"5:3:2": [0.5, 0.3, 0.2], "1:1:1": [0.34, 0.33, 0.33], "2:3:5": [0.2, 0.3, 0.5]}
+WIDTHS = {"2/4/8": [2, 4, 8], "8/16/32": [8, 16, 32], "32/64/128": [32, 64, 128]}
+ALPHAS = (0.5, 1.0, 1.5, 2.0)
+COHORT, EPOCHS = 256, 12
+RECEIVED = Protocol(k=(20,), state="received", when_testing="valid_ranked")
+
+
+def hetefedrec() -> Iterator[Cell]:
+    """Tables II, IV, VI and VII, figure 8; figure 7 comes with table II."""
+    methods: dict[str, dict[str, dict[str, Any]]] = {
+        "table-2": VARIANTS,
+        "table-4": PARTS,
+        "table-6": {"All Small": VARIANTS["All Small"], "All Large": VARIANTS["All Large"]}
+        | {row: {"shares": shares} for row, shares in DIVISIONS.items()},
+        "table-7": {
+            f"{row}, {widths}": VARIANTS[row] | {"widths": numbers}
+            for row in ("All Small", "All Large", "HeteFedRec")
+            for widths, numbers in WIDTHS.items()
+        },
+        "figure-8": {f"weight {alpha:g}": {"decorrelation": alpha} for alpha in ALPHAS},
+    }
+    for data in HETEFEDREC_DATA:
+        cohorts = 24 if data.here == "ml-1m" else 4
+        shared: dict[str, Any] = {
+            "rounds": EPOCHS * cohorts,
+            "privacy": f"none:release=total,sampling.kind=epoch,sampling.size={COHORT}",
+            "options": {"evaluate_every": cohorts},
+            "select": ("ndcg", 20),
+        }
+        for result, settings in methods.items():
+            value = {"table-2": 3.0, "table-4": 2.0}.get(result, 1.0)
+            method = {"name": POPULARITY}
+            yield Cell("hetefedrec", result, data, POPULARITY, method, "published", RECEIVED, rounds=1, value=value)
+            for base, name in BASES.items():
+                for row, changes in settings.items():
+                    method = HETEFEDREC | {"base": name} | changes
+                    named = f"{base}: {row}"
+                    yield Cell("hetefedrec", result, data, named, method, "published", RECEIVED, value=value, **shared)
+
+
+# FAIR -----------------------------------------------------------------------------------------------------------------
+
+GOODREADS = Data("Goodreads-100", "goodreads-100", SplitSpec(kind="published", valid_from_train=True))
+STARS = Data(
+    "Goodreads-100",
+    "ml-100k",
+    SplitSpec(kind="user_time", valid_fraction=0.1, test_fraction=0.1),
+    stand_in=True,
+)
+FAIR = {"name": "fair:published"}
+RATED = {"name": "fair:published", "task": "rating", "rating_offset": 3.0}
+SCHEMES = ("1x-2x", "1x-4x", "1x-8x", "1x-16x")
+RATING_SCHEMES = ("8x-16x", "16x-32x", "32x-64x", "4x-8x-16x", "8x-16x-32x", "16x-32x-64x")
+KINDS = {"FAIR-HET": "fair", "FAIR-HOM": "hom", "FedHM": "fedhm"}
+SERVER = Protocol(k=(20,), state="received")
+ERRORS = Protocol(task="rating", state="received", select="best_valid")
+
+
+def fair() -> Iterator[Cell]:
+    """Tables 2 to 4, figure 4 on books, and the first table of appendix E."""
+    ranked: dict[str, Any] = {"rounds": 200, "options": {"evaluate_every": 20}, "select": ("ndcg", 20), "value": 2.0}
+    of_ten = "none:release=total,sampling.kind=fixed,sampling.size={}".format
+    methods = {"FedAvg": {"variant": "fedavg"}} | {
+        f"{row} {scheme}": {"variant": kind, "scheme": scheme}
+        for scheme in SCHEMES
+        for row, kind in KINDS.items()
+        if kind != "fedhm" or scheme != "1x-16x"
+    }
+    counted = {"name": POPULARITY}
+    for result in ("table-2", "table-3", "figure-4"):
+        yield Cell("fair", result, GOODREADS, POPULARITY, counted, "published", SERVER, rounds=1, value=2.0)
+    for row, settings in methods.items():
+        yield Cell(
+            "fair", "table-2", GOODREADS, row, FAIR | settings, "published", SERVER, privacy=of_ten(10), **ranked
+        )
+    for share in (0.01, 0.2, 0.3, 0.5):
+        scheme = f"1x:{share:g}-4x:{1 - share:g}"
+        for row, kind, size in (("FULL-TRN", "full_trn", min(99, round(10 / share))), ("FAIR-HET", "fair", 10)):
+            method, named = FAIR | {"variant": kind, "scheme": scheme}, f"{row}, {share:.0%}".replace("%", " %")
+            plan = of_ten(size)
+            yield Cell("fair", "table-3", GOODREADS, named, method, "published", SERVER, privacy=plan, **ranked)
+    for row, scheme in (("one compression", "4x"), ("two compressions", "2x-4x"), ("three compressions", "2x-4x-8x")):
+        for consistent in (True, False):
+            method = FAIR | {"scheme": scheme} | ({} if consistent else {"subspace": "inconsistent"})
+            named = f"{'consistent' if consistent else 'inconsistent'}, {row}"
+            yield Cell("fair", "figure-4", GOODREADS, named, method, "published", SERVER, privacy=of_ten(10), **ranked)
+    stars: dict[str, Any] = {"rounds": 600, "privacy": of_ten(100), "options": {"evaluate_every": 20}}
+    for scheme in RATING_SCHEMES:
+        for row, kind in KINDS.items():
+            if kind != "fedhm" or scheme in ("8x-16x", "4x-8x-16x"):
+                method = RATED | {"variant": kind, "scheme": scheme}
+                yield Cell("fair", "table-4", STARS, f"{row} {scheme}", method, "published", ERRORS, **stars)
+    for dim in (2, 4, 8, 16, 32):
+        method = RATED | {"variant": "fedavg", "dim": dim}
+        yield Cell("fair", "appendix-widths", STARS, f"width {dim}", method, "published", ERRORS, **stars)
+
+
+# DFMR -----------------------------------------------------------------------------------------------------------------
+
+BOUGHT = SplitSpec(kind="published", target="buy")
+DFMR_DATA = (Data("JD", "jd-dfmr", BOUGHT), Data("Tmall", "tmall-dfmr", BOUGHT), Data("UB", "ub-dfmr", BOUGHT))
+PURCHASES = Protocol(k=(5, 10), state="received")
+CUTS = Protocol(k=(5, 10, 15, 20), state="received")
+EXAMINED = {"tmall-dfmr": ["fav"], "ub-dfmr": ["cart"]}
+"""What counts as an examination where the views are missing."""
+
+
+def dfmr() -> Iterator[Cell]:
+    """Quality on the three shops, as published and with our defaults; cut-offs come with it."""
+    for data in DFMR_DATA:
+        views = {"examinations": EXAMINED[data.here]} if data.here in EXAMINED else {}
+        methods: dict[str, tuple[dict[str, Any], int]] = {
+            POPULARITY: ({"name": POPULARITY}, 1),
+            "MF": ({"name": "logmf:published"}, 30),
+            "eALS": ({"name": "eals"}, 15),
+            "VALS": ({"name": "vals"} | views, 15),
+            "MF_FedAVG": ({"name": "fedmf:published"}, 100),
+            "FedGNN": ({"name": "fedpergnn:published"}, 3),
+            "DCF": ({"name": "dcf:published"}, 2),
+            "DFMR": ({"name": "dfmr:published"} | views, 6),
+            "DCF, tuned": ({"name": "dcf"}, 10),
+            "DFMR, tuned": ({"name": "dfmr"} | views, 10),
+        }
+        for row, (method, rounds) in methods.items():
+            for result, protocol, value in (("quality", PURCHASES, 3.0), ("cut-offs", CUTS, 1.0)):
+                name = f"{result}-{data.name.lower()}"
+                yield Cell("dfmr", name, data, row, method, "published", protocol, rounds=rounds, value=value)
+
+
+PAPERS = {"gpfedrec": gpfedrec, "feddae": feddae, "hetefedrec": hetefedrec, "fair": fair, "dfmr": dfmr}

@@ -1,0 +1,95 @@
+"""The index of the papers' results says nothing that a file does not show."""
+
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from benchmarks import harness, paper_tables
+from benchmarks.tables import DOCS
+from privfed.methods.registry import method
+
+PAPERS = [paper_tables.paper(name) for name in paper_tables.PAPERS]
+RESULTS = [(known["paper"], one) for known in PAPERS for one in known["results"]]
+KEYS = {"id", "name", "shows", "data", "metrics", "status", "reason", "files", "found", "scale", "numbers"}
+
+
+def faults(one: dict[str, Any]) -> list[str]:
+    """What is wrong with the status of a result."""
+    missing = [name for name in one["files"] if not (harness.RESULTS / f"{name}.json").exists()]
+    found = [f"there is no benchmarks/results/{name}.json" for name in missing]
+    if one["status"] not in paper_tables.STATUSES:
+        found.append(f"unknown status {one['status']}")
+    if one["status"] in ("reproduced", "in part") and not one["files"]:
+        found.append("a result that was run names the file of its runs")
+    if one["status"] in ("open", "impossible") and one["files"]:
+        found.append("a result that was not run names no file")
+    if one["status"] in ("in part", "impossible") and not one["reason"]:
+        found.append("what is missing has a reason")
+    return found
+
+
+@pytest.mark.parametrize(("paper", "one"), RESULTS, ids=[f"{paper} {one['id']}" for paper, one in RESULTS])
+def test_a_status_stands_on_files_or_reasons(paper: str, one: dict[str, Any]) -> None:
+    assert set(one) == KEYS
+    assert faults(one) == []
+    assert set(one["numbers"]) <= set(one["data"]), paper
+    measured = {metric for rows in one["numbers"].values() for row in rows.values() for metric in row}
+    assert all(metric in one["metrics"] for metric in measured) or {*one["metrics"]} & {"MB", "seconds"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"status": "reproduced", "files": []}, "file of its runs"),
+        ({"status": "reproduced", "files": ["nowhere"]}, "nowhere"),
+        ({"status": "impossible", "reason": "", "files": []}, "reason"),
+        ({"status": "open", "files": ["imia"]}, "no file"),
+        ({"status": "done"}, "unknown status"),
+    ],
+)
+def test_a_status_without_them_is_refused(changes: dict[str, Any], word: str) -> None:
+    sound = {"status": "in part", "reason": "one seed", "files": ["imia"]}
+    assert faults(sound) == []
+    assert any(word in fault for fault in faults(sound | changes))
+
+
+def test_results_have_names_of_their_own() -> None:
+    names = Counter((paper, one["id"]) for paper, one in RESULTS)
+    assert max(names.values()) == 1
+    assert len(RESULTS) == 54
+
+
+@pytest.mark.parametrize("known", PAPERS, ids=lambda known: known["paper"])
+def test_data_sets_and_methods_of_a_paper(known: dict[str, Any]) -> None:
+    data = {one["name"] for one in known["data"]}
+    assert {name for one in known["results"] for name in one["data"]} <= data
+    assert all(one["reason"] for one in known["data"] if one["status"] in ("in part", "impossible"))
+    assert all(one["here"] for one in known["data"] if one["status"] != "impossible")
+    for one in known["methods"]:
+        if one["available"]:
+            method(one["method"])
+
+
+def test_the_index_has_a_row_for_every_result() -> None:
+    page = (DOCS / "results/papers.md").read_text(encoding="utf-8")
+    for known in PAPERS:
+        rows = re.findall(rf"^\| \[{known['name']}\]\(papers/{known['paper']}\.md\) \| ([^|]+) \|", page, re.MULTILINE)
+        assert rows == [one["name"] for one in known["results"]]
+
+
+def test_a_measured_row_stands_beside_the_paper_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [
+        {
+            "result": "table-6", "data": "MovieLens-100K", "row": "noise 0", "protocol": protocol, "seed": seed,
+            "metrics": {"HR@10": value + seed / 100, "NDCG@10": 0.4},
+        }
+        for protocol, value in (("published", 0.7), ("honest", 0.1))
+        for seed in range(3)
+    ]  # fmt: skip
+    monkeypatch.setattr(paper_tables, "_runs", lambda _: runs)
+    lines = "\n".join(paper_tables.numbers("gpfedrec"))
+    assert "| 72.85 / 43.77 | 71.00 +-1.00 / 40.00 +-.00 (3) | 11.00 +-1.00 / 40.00 +-.00 (3) |  |" in lines
+    assert "| noise .5 | 69.35 / 39.89 |  |  | not run yet |" in lines
+    assert "Table 3" not in lines
