@@ -30,6 +30,7 @@ class Protocol(BaseModel):
             its training file alone; all numbers are lower then, popularity's too.
         n_sampled: Sampled items per user; used only with sampled candidates.
         k: Cut-offs of the metrics.
+        precision: Also measure Precision at every cut-off; of one held-out item it is HR divided by the cut-off.
         negatives: What training negatives may be drawn from. "train": all items outside the user's training
             items, held-out ones included (nothing of the test is known). "all": only items outside every
             split, as some released code does; training then knows which items are held out, if only by never
@@ -53,6 +54,7 @@ class Protocol(BaseModel):
     when_testing: Literal["valid_left_out", "valid_ranked"] = "valid_left_out"
     n_sampled: Annotated[int, Field(ge=1)] = 99
     k: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(10, 20), min_length=1)
+    precision: bool = False
     negatives: Literal["train", "all"] = "train"
     scores: Literal["raw", "probability"] = "raw"
     ties: Literal["random", "pessimistic"] = "random"

@@ -11,12 +11,10 @@ from privfed.evaluation.candidates import sampled_items
 from privfed.evaluation.errors import EvaluationError
 from privfed.evaluation.protocol import Protocol
 from privfed.evaluation.ranking import positions, ties_decide, user_metrics
-from privfed.evaluation.result import Metric, MetricName
+from privfed.evaluation.result import Metric, MetricName, ranking_metrics
 
 TIE_WARNING = 0.01
 """Share of users above which a result warns that ties decide."""
-
-_NAMES: tuple[MetricName, ...] = ("hr", "ndcg", "recall", "mrr")
 
 
 class RankedItems:
@@ -47,7 +45,7 @@ class RankedItems:
     ) -> None:
         self._split, self._protocol, self._part = split, protocol, part
         self._held_out, self._trained, self._popularity = held_out, trained, popularity
-        self._keys = [(name, cut) for cut in protocol.k for name in _NAMES]
+        self._keys = [(name, cut) for cut in protocol.k for name in ranking_metrics(protocol)]
         self._sampled = self._draw() if protocol.candidates == "sampled" else None
         self.statistics = 2 * len(self._keys) + 1
 

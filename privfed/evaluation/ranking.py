@@ -6,6 +6,7 @@ With relevant set R and cut-off K, averaged over users:
     HR@K      = 1 if any position <= K
     Recall@K  = #{positions <= K} / |R|
     MRR@K     = 1 / first position if that is <= K, else 0
+    Precision@K = #{positions <= K} / K
     NDCG@K    = sum over positions p <= K of 1 / log2(p + 1), divided by the same sum for positions 1 ..
     min(|R|, K)
 
@@ -165,7 +166,7 @@ def _count(
 def user_metrics(
     relevant: Positions, n_rows: int, k: tuple[int, ...]
 ) -> dict[tuple[str, int], Float64[np.ndarray, "rows"]]:
-    """HR, NDCG, Recall and MRR of each row at each cut-off; NaN for a row without relevant items.
+    """HR, NDCG, Recall, MRR and Precision of each row at each cut-off; NaN for a row without relevant items.
 
     Args:
         relevant: Positions from :func:`positions`.
@@ -188,6 +189,7 @@ def user_metrics(
         metrics["ndcg", cut] = np.where(some, gain / ideal[np.clip(count, 1, cut)], np.nan)
         metrics["recall", cut] = np.where(some, hits / np.maximum(count, 1), np.nan)
         metrics["mrr", cut] = np.where(some, first, np.nan)
+        metrics["precision", cut] = np.where(some, hits / cut, np.nan)
     return metrics
 
 

@@ -10,15 +10,23 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from privfed.evaluation.protocol import Protocol
 
-MetricName = Literal["hr", "ndcg", "recall", "mrr", "mse", "rmse", "mae", "user_mse", "user_rmse", "user_mae"]
+MetricName = Literal[
+    "hr", "ndcg", "recall", "mrr", "precision", "mse", "rmse", "mae", "user_mse", "user_rmse", "user_mae"
+]
+
+
+def ranking_metrics(protocol: Protocol) -> tuple[MetricName, ...]:
+    """Names of the metrics that are measured at each cut-off of a ranking."""
+    always: tuple[MetricName, ...] = ("hr", "ndcg", "recall", "mrr")
+    return (*always, "precision") if protocol.precision else always
 
 
 class Metric(BaseModel):
     """One metric with its 95 % bootstrap interval by user.
 
     Attributes:
-        name: Of a ranking: hr, ndcg, recall or mrr, means over users. Of predicted ratings: mse, rmse and mae over
-            all held-out ratings, and with `user_` before it the mean over users of each user's own.
+        name: Of a ranking: hr, ndcg, recall, mrr or precision, means over users. Of predicted ratings: mse, rmse and
+            mae over all held-out ratings, and with `user_` before it the mean over users of each user's own.
         k: Cut-off of a ranking; 0 for errors of ratings, which have none.
         value: What was measured.
         lo: Lower end of the interval.
@@ -45,7 +53,8 @@ class EvaluationResult(BaseModel):
     """All metrics of one evaluation.
 
     Attributes:
-        metrics: HR, NDCG, Recall and MRR at each cut-off; or the errors of predicted ratings.
+        metrics: HR, NDCG, Recall and MRR at each cut-off, and Precision where the protocol asks for it; or the errors
+            of predicted ratings.
         popularity: The same for ranking by popularity on the same users and candidates, if popularity was
         given.
         baselines: Of predicted ratings, the same errors for predicting means of training ratings, by the name of

@@ -199,6 +199,19 @@ def test_result_round_trips_as_json_and_names_unmeasured_metrics():
         result.metric("hr", 7)
 
 
+def test_precision_is_measured_where_the_protocol_asks_for_it():
+    split = make_split()
+    with_it = HONEST.model_copy(update={"precision": True})
+    plain, asked = (Evaluator(split, protocol) for protocol in (HONEST, with_it))
+    for evaluator in (plain, asked):
+        evaluator.add(np.arange(40), random_scores(evaluator, np.arange(40)))
+    kept = tuple(metric for metric in asked.result().metrics if metric.name != "precision")
+    assert kept == plain.result().metrics
+    for k in HONEST.k:
+        # One held-out item each: a hit is one of k places.
+        assert asked.result().metric("precision", k).value == pytest.approx(plain.result().metric("hr", k).value / k)
+
+
 def test_bad_input_gets_one_sentence():
     split = make_split()
     users = np.arange(40)

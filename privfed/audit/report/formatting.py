@@ -32,7 +32,7 @@ NEIGHBOURS = {
     "add_or_remove_one": "{whole} present or absent",
     "zero_out_one": "{data} replaced by zeros",
 }
-METRICS = {"hr": "HR", "ndcg": "NDCG", "recall": "Recall", "mrr": "MRR"}
+METRICS = {"hr": "HR", "ndcg": "NDCG", "recall": "Recall", "mrr": "MRR", "precision": "Precision"}
 STATES = {"private": "the model on each person's device", "received": "the model as the server sends it"}
 
 _NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905 - readable

@@ -19,7 +19,7 @@ from privfed.contracts import Block, Schema
 from privfed.engines.nodes.errors import NodeRefused
 from privfed.engines.nodes.queries import addressed
 from privfed.evaluation import EvaluationResult, Evaluator, Protocol
-from privfed.evaluation.result import Metric, MetricName
+from privfed.evaluation.result import Metric, MetricName, ranking_metrics
 from privfed.federation import Message
 from privfed.setup.assembly import Assembly
 
@@ -27,7 +27,6 @@ Part = Literal["valid", "test"]
 PARTS: tuple[Part, ...] = ("valid", "test")
 
 _STEP = 2.0**-24
-_RANKED: tuple[MetricName, ...] = ("hr", "ndcg", "recall", "mrr")
 _BOUND = 2**44
 _SCORED_AT_ONCE = 32
 _SUMS = "sums"
@@ -41,7 +40,7 @@ def measured(protocol: Protocol) -> list[tuple[MetricName, int]]:
     """
     if protocol.task != "ranking":
         raise NodeRefused("nodes add up metrics of rankings; measure predicted ratings in a simulation")
-    return [(name, k) for k in protocol.k for name in _RANKED]
+    return [(name, k) for k in protocol.k for name in ranking_metrics(protocol)]
 
 
 def measure_schema(protocol: Protocol, parts: Sequence[Part]) -> Schema:

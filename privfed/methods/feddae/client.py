@@ -62,7 +62,7 @@ class FedDAEClients(StatefulClients):
         )
         shared = SharedLayers(self.architecture, message.shared, local.coefficients, local.inputs)
         encoders = self.local.training(shared, own, local, optimiser)
-        gate = PersonalGate(own["gate"], local.rows.counts, None if c.frozen_random_gate else optimiser)
+        gate = PersonalGate(own["gate"], local.rows.counts, optimiser if c.learns_gate else None)
         train(encoders, gate, shared.decoder(), local.rows, local.noise, local.scale, local.beta)
         self._stage(call.clients, own)
         return uploaded(self.architecture, call, shared.changes())
@@ -124,8 +124,10 @@ class FedDAEClients(StatefulClients):
             self.ragged.stage(self.rows.entries(users), {ROWS: own[ROWS]})
 
     def _initial_gate(self, streams: Streams) -> Start:
-        """Even trust; for the frozen random gate, the logits of a drawn linear layer as torch starts one."""
-        items = self.rows.n_items
+        """Even or fixed trust; for the frozen random gate, the logits of a drawn linear layer as torch starts one."""
+        items, fixed = self.rows.n_items, self.config.fixed_gate
+        if fixed is not None:
+            return alike({"gate": torch.tensor([fixed, 1 - fixed]).log()})
         if not self.config.frozen_random_gate:
             return alike({"gate": torch.zeros(2)})
         unit = streams.uniform(Purpose.INITIALISE, 0, _GATE, [PUBLIC], 2 * (items + 1))[0]

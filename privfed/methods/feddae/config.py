@@ -1,8 +1,8 @@
 """FedDAE's settings. The later switches reproduce what the released code does and the paper does not state."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from privfed.methods.shared.vae_config import VAEConfig
 
@@ -29,6 +29,12 @@ class FedDAEConfig(VAEConfig):
     frozen_random_gate: bool = Field(
         default=False, description="as released: the gate keeps its random start in every round and at recommendation"
     )
+    fixed_gate: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="weight of the shared encoder for everybody, in place of a gate that learns (FedDAEw of the paper)",
+    )
     forget_personal_state: bool = Field(
         default=False, description="as released: every round starts from the initial personal state"
     )
@@ -39,6 +45,20 @@ class FedDAEConfig(VAEConfig):
         default=False,
         description="as released: local gradients are never set to zero, so E steps upload sum_e (E - e + 1) g_e",
     )
+
+    @model_validator(mode="after")
+    def _one_kind_of_gate(self) -> Self:
+        if self.fixed_gate is not None and self.frozen_random_gate:
+            raise ValueError(
+                f"fixed_gate = {self.fixed_gate:g} and frozen_random_gate are two gates that do not learn: leave one "
+                f"out"
+            )
+        return self
+
+    @property
+    def learns_gate(self) -> bool:
+        """Whether the gate is trained."""
+        return self.fixed_gate is None and not self.frozen_random_gate
 
     @property
     def accumulates(self) -> bool:

@@ -34,6 +34,7 @@ AS_PUBLISHED = Preset(
         "paper, algorithm 1; the released code does otherwise": {
             "upload_local_encoder": False,
             "frozen_random_gate": False,
+            "fixed_gate": None,
             "forget_personal_state": False,
             "beta_zero_after_first_round": False,
             "accumulate_gradients": False,
@@ -51,6 +52,7 @@ AS_RELEASED = Preset(
         "released code; the paper says otherwise": {
             "upload_local_encoder": True,
             "frozen_random_gate": True,
+            "fixed_gate": None,
             "forget_personal_state": True,
             "beta_zero_after_first_round": True,
             "accumulate_gradients": True,

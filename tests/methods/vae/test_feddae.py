@@ -140,6 +140,16 @@ def test_a_frozen_random_gate_is_random_and_stays(world):
     assert not world("feddae", **SMALL).clients.state()["gate"].any()
 
 
+def test_a_fixed_gate_trusts_the_shared_encoder_by_its_weight_and_stays(world):
+    w = world("feddae", fixed_gate=0.75, **SMALL)
+    for t in range(2):
+        gate = w.clients.state()["gate"]
+        assert torch.allclose(gate.softmax(1), torch.tensor([0.75, 0.25]).expand(len(gate), 2))
+        w.train(t + 1, first=t)
+    with pytest.raises(ValueError, match="two gates that do not learn"):
+        world("feddae", fixed_gate=0.75, frozen_random_gate=True, **SMALL)
+
+
 def test_forgotten_personal_state_starts_over_each_round(world):
     w = world("feddae", **FORGETFUL, **SMALL)
     before = w.clients.state()

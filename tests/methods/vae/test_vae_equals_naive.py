@@ -33,6 +33,7 @@ CASES = {
     ),
     "two shared encoders": (FEDDAE, DAE | {"upload_local_encoder": True}),
     "frozen random gate": (FEDDAE, DAE | {"frozen_random_gate": True}),
+    "fixed gate": (FEDDAE, DAE | {"fixed_gate": 0.25}),
     "gradients accumulate": (FEDDAE, DAE | {"accumulate_gradients": True, "local_encoder": "full"}),
     "gradients accumulate, shared trunk": (
         FEDDAE, DAE | {"accumulate_gradients": True, "local_encoder": "sparse_first_layer", "personal_optimiser": "sgd"}
@@ -161,7 +162,7 @@ class NaiveClient:
         optimisers = [torch.optim.SGD(list(self.shared.values()), lr=c.local_lr)]
         if self.kind is not None:
             kind = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[c.personal_optimiser]
-            tuned = [v for n, v in self.own.items() if not (c.frozen_random_gate and n in ("gate", "psi"))]
+            tuned = [v for n, v in self.own.items() if c.learns_gate or n not in ("gate", "psi")]
             if tuned:
                 optimisers.append(kind(tuned, lr=c.personal_lr))
         for keep, noise in zip(*self.randomness(), strict=True):
