@@ -366,7 +366,7 @@ def _run_cells(
 def _without_main() -> Iterator[None]:
     """Processes that start here do not import the caller's script, which would begin the audit again in each."""
     main = sys.modules["__main__"]
-    hidden = {name: vars(main).pop(name) for name in ("__spec__", "__file__") if name in vars(main)}
+    hidden: dict[str, Any] = {name: vars(main).pop(name) for name in ("__spec__", "__file__") if name in vars(main)}
     main.__spec__ = None
     try:
         yield

@@ -37,18 +37,18 @@ def test_methods_for_people(cli: Callable) -> None:
 
 
 def test_all_of_one_method(cli: Callable) -> None:
-    text = cli("methods", "show", "fedmf").out
+    text = cli("methods", "show", "gpfedrec").out
     for said in (
         "Source: ",
         "Its server reads ",
         "Uploads say something about single items",
         "whole number from 1",
-        "What fedmf:published changes",
+        "What gpfedrec:published changes",
         "Clip norms where a plan names none",
         "central-gaussian",
     ):
         assert said in text
-    assert text == cli("methods", "show", "fedmf:published").out
+    assert text == cli("methods", "show", "gpfedrec:published").out
     assert "It has no settings." in cli("methods", "show", "popularity").out
 
 
