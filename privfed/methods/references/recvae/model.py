@@ -41,7 +41,7 @@ class RecVAEConfig(MethodConfig):
     encoder_epochs: int = Field(3, ge=1, description="passes that train the encoder, in each epoch")
     decoder_epochs: int = Field(1, ge=1, description="passes that then train the decoder, in each epoch")
     batch_size: int | None = Field(500, ge=1, description="users per gradient step; null takes all of them at once")
-    lr: float = Field(5e-4, gt=0, description="learning rate of Adam")
+    lr: float = Field(2e-3, gt=0, description="learning rate of Adam")
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty in the gradient")
     epochs: int = Field(1, ge=1, description="epochs in a round")
 
