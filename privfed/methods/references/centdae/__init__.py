@@ -72,7 +72,7 @@ class CentDAEServer(AdamServer):
         for rows in epoch_of_rows(lists, self.config.batch_size, draws):
             read = dropped(rows, self.config.dropout, draws)
             noise = draws.normal(len(rows.counts), self.config.latent)
-            self.descend(lambda parameters, r=read, n=noise: self.loss(parameters, r, n))
+            self.descend(self.loss, read, noise)
 
     def loss(self, parameters: Parameters, read: Inputs, noise: Float[Tensor, "users latent"]) -> Float[Tensor, ""]:
         """Mean over users of -sum_i r_i log softmax_i(decoder(z)) + beta KL(q(z) || N(0, I))."""

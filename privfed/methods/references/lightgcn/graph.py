@@ -5,6 +5,7 @@ vectors are the mean over 0 to L steps. That mean is a symmetric matrix times E,
 vectors go forward.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,7 +55,7 @@ class Graph:
         """The mean over 0 to L steps, without gradients."""
         total = vectors.clone()
         for _ in range(self.layers):
-            items, users = vectors.split([len(self.to_items.offsets), len(self.to_users.offsets)])
+            items, users = torch.split(vectors, [len(self.to_items.offsets), len(self.to_users.offsets)])
             vectors = torch.cat([self.to_items.sums(users), self.to_users.sums(items)])
             total += vectors
         return total.div_(self.layers + 1)
@@ -66,7 +67,8 @@ class Graph:
         # Zero, through which gradients pass; the hook takes them through the symmetric matrix, which is many times
         # faster than torch's own way back through a weighted sum.
         passing = vectors.clone()
-        passing.register_hook(self.mean)
+        add_hook: Callable[[Callable[[Tensor], Tensor]], object] = passing.register_hook
+        add_hook(self.mean)
         return self.mean(vectors.detach()) + (passing - passing.detach())
 
 

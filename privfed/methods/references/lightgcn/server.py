@@ -12,6 +12,7 @@ from privfed.methods.references.shared.factors import FactorConfig, FactorServer
 class LightGCNConfig(FactorConfig):
     """Settings of LightGCN."""
 
+    lr: float = Field(2e-2, gt=0, description="learning rate of Adam")
     layers: int = Field(3, ge=0, description="steps of propagation; 0 is matrix factorisation")
 
 

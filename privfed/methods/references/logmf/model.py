@@ -33,7 +33,7 @@ def residuals(
 ) -> Iterator[tuple[Int64[Tensor, " some"], Float[Tensor, "some items"]]]:
     """Gradients of the likelihood by z, for some users at a time: who, and theirs."""
     rows, together = UserRows(lists), max(_PAIRS_AT_ONCE // lists.n_items, 1)
-    for who in torch.arange(lists.n_users).split(together):
+    for who in torch.split(torch.arange(lists.n_users), together):
         z = torch.addmm(items.biases, users.vectors[who], items.vectors.T) + users.biases[who].unsqueeze(1)
         out, own = z.sigmoid_().neg_(), rows.select(who)
         taken = out[own.owner, own.items]

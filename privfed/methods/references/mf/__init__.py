@@ -19,6 +19,9 @@ class MFConfig(FactorConfig):
     """Settings of matrix factorisation."""
 
     lr: float = Field(5e-3, gt=0, description="learning rate of Adam")
+    regularisation: float = Field(
+        1e-2, ge=0, description="weight of half the squared lengths of a batch's vectors, on average over it"
+    )
 
 
 class MFTraining(FactorTraining):

@@ -37,7 +37,7 @@ class NeuMFClients(RevealingClients):
         items, users = model["items"].unsqueeze(0), model["user"].unsqueeze(1)
         # The first hidden layer has a number per client, item and unit.
         together = max(_VALUES_AT_ONCE // (rows.n_items * max(self.config.hidden)), 1)
-        scores = torch.cat([logits(self.config, model, own, items) for own in users.split(together)])
+        scores = torch.cat([logits(self.config, model, own, items) for own in torch.split(users, together)])
         return torch.where(model["user"].any(1, keepdim=True), scores, model[POPULARITY])
 
 

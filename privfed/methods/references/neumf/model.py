@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from itertools import pairwise
 
+import torch
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
@@ -66,7 +67,7 @@ def logits(
     h = users[..., config.dim :] @ weight[:mlp] + items[..., config.dim :] @ weight[mlp:] + layers["layer.0.bias"]
     for j in range(1, len(config.hidden)):
         h = h.relu() @ layers[f"layer.{j}.weight"] + layers[f"layer.{j}.bias"]
-    inner, outer = layers["score.weight"][:, 0].split([config.dim, config.hidden[-1]])
+    inner, outer = torch.split(layers["score.weight"][:, 0], [config.dim, config.hidden[-1]])
     product = (users[..., : config.dim] * inner * items[..., : config.dim]).sum(2)
     scored: Tensor = product + h.relu() @ outer + layers["score.bias"]
     return scored

@@ -33,7 +33,7 @@ class NeuMFServer(AdamServer):
     def epoch(self, lists: Histories, draws: Draws) -> None:
         """Every interaction once."""
         for triples in epoch_of_triples(lists, self.config.negatives, self.config.batch_size, draws):
-            self.descend(lambda parameters, batch=triples: self.loss(parameters, batch))
+            self.descend(self.loss, triples)
 
     def loss(self, parameters: Parameters, triples: Triples) -> Float[Tensor, ""]:
         """Ranking loss of a batch."""

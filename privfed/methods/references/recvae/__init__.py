@@ -5,6 +5,7 @@ and then trains the decoder on whole rows.
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 from jaxtyping import Float
 from torch import Tensor
@@ -60,7 +61,7 @@ class RecVAEServer(AdamServer):
         for rows in epoch_of_rows(lists, self.config.batch_size, draws):
             read = dropped(rows, dropout, draws)
             noise = draws.normal(len(rows.counts), self.config.latent)
-            self.descend(lambda parameters, r=read, n=noise: loss(self.config, parameters, r, n), part)
+            self.descend(partial(loss, self.config), read, noise, part=part)
 
 
 class RecVAEClients(RevealingClients):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import torch
 from jaxtyping import Float, Int64
 from pydantic import Field
 from torch import Tensor
@@ -18,7 +19,6 @@ class SGLConfig(LightGCNConfig):
     """Settings of SGL."""
 
     batch_size: int = Field(8192, ge=1, description="interactions per gradient step, each of which compares all nodes")
-    lr: float = Field(2e-2, gt=0, description="learning rate of Adam")
     dropout: float = Field(0.1, ge=0, lt=1, description="share of edges dropped from each of the two views")
     contrast: float = Field(0.1, ge=0, description="weight of the contrast between the views")
     temperature: float = Field(0.2, gt=0, description="divides cosines of the contrast")
@@ -38,7 +38,7 @@ class SGLServer(LightGCNServer):
 
     def loss(self, vectors: Float[Tensor, "nodes dim"], triples: Triples) -> Float[Tensor, ""]:
         """LightGCN's, and the contrast of users and of taken items."""
-        sides = [view.propagate(vectors).split([self.n_items, self.n_users]) for view in self.views]
+        sides = [torch.split(view.propagate(vectors), [self.n_items, self.n_users]) for view in self.views]
         (items, users), (other_items, other_users) = sides
         t = self.config.temperature
         contrasts = contrast(users, other_users, triples.users, t) + contrast(
@@ -52,7 +52,8 @@ def contrast(
 ) -> Float[Tensor, ""]:
     """InfoNCE: mean over a batch's nodes of -log softmax, over all nodes of the other view, of their cosines."""
     # A batch names many a node more than once: their common row is computed once and counted so often.
-    nodes, times = batch.unique(return_counts=True)
+    nodes, times = torch.unique(batch, return_counts=True)
     cosines = normalize(one)[nodes] @ normalize(other).T
     losses = cross_entropy(cosines / temperature, nodes, reduction="none")
-    return (losses * times).sum() / len(batch)
+    mean: Tensor = (losses * times).sum() / len(batch)
+    return mean

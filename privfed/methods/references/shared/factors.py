@@ -14,7 +14,7 @@ from privfed.federation import PUBLIC, Message, Purpose, Streams
 from privfed.methods.method import MethodConfig, PublicInfo, ServerReads, Training
 from privfed.methods.references.shared.collecting import POPULARITY, shares
 from privfed.methods.references.shared.revealing import RevealingClients, or_popular
-from privfed.methods.references.shared.training import AdamServer, Draws, with_lists
+from privfed.methods.references.shared.training import AdamServer, Draws, Parameters, with_lists
 from privfed.methods.references.shared.triples import RankingLoss, Triples, epoch_of_triples, ranking_loss
 from privfed.methods.shared.table_server import initial_table
 from privfed.methods.shared.vae_inputs import OwnRows
@@ -60,7 +60,7 @@ class FactorServer(AdamServer):
     def epoch(self, lists: Histories, draws: Draws) -> None:
         """Every interaction once."""
         for triples in epoch_of_triples(lists, self.config.negatives, self.config.batch_size, draws):
-            self.descend(lambda parameters, batch=triples: self.loss(parameters[VECTORS], batch))
+            self.descend(self._loss_of_parameters, triples)
 
     def loss(self, vectors: Float[Tensor, "nodes dim"], triples: Triples) -> Float[Tensor, ""]:
         """Ranking loss of a batch by the final vectors, and the lengths of the vectors that are learned."""
@@ -84,8 +84,11 @@ class FactorServer(AdamServer):
 
     def published(self, lists: Histories) -> Message:
         """Final vectors, and popularity for users of whom nothing is known."""
-        items, users = self.final(self.parameters[VECTORS]).split([self.n_items, self.n_users])
+        items, users = torch.split(self.final(self.parameters[VECTORS]), [self.n_items, self.n_users])
         return vectors_message(items, users, lists)
+
+    def _loss_of_parameters(self, parameters: Parameters, triples: Triples) -> Float[Tensor, ""]:
+        return self.loss(parameters[VECTORS], triples)
 
 
 def vectors_message(items: Float[Tensor, "items dim"], users: Float[Tensor, "users dim"], lists: Histories) -> Message:

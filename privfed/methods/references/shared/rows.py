@@ -17,7 +17,7 @@ def epoch_of_rows(lists: Histories, batch_size: int | None, draws: Draws) -> Ite
     """The rows of all users that have any item, in random order; None for the size takes all at once."""
     rows, some = UserRows(lists), placed(lists.counts.nonzero()[0])
     shuffled = some[draws.order(len(some))]
-    yield from (rows.select(users) for users in shuffled.split(batch_size or len(some)))
+    yield from (rows.select(users) for users in torch.split(shuffled, batch_size or len(some)))
 
 
 def dropped(rows: OwnRows, dropout: float, draws: Draws) -> Inputs:

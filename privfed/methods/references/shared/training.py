@@ -167,15 +167,15 @@ class AdamServer(TrainingServer):
         self.optimisers = {part: ServerOptimiser("adam", config.lr, config.weight_decay) for part in parts}
         super().__init__(public_info, streams, parameters, config.epochs)
 
-    def descend(self, loss: Callable[[Parameters], Float[Tensor, ""]], part: str = "") -> None:
-        """One step on the parameters of `part`.
+    def descend(self, loss: Callable[..., Float[Tensor, ""]], *batch: object, part: str = "") -> None:
+        """One step on the parameters of `part`, down `loss(parameters, *batch)`.
 
         Raises:
             DivergedError: the loss is not finite.
         """
         moving = {name: value for name, value in self.parameters.items() if name.startswith(part)}
         tracked = {name: value.detach().requires_grad_() for name, value in moving.items()}
-        value = loss({**self.parameters, **tracked})
+        value = loss({**self.parameters, **tracked}, *batch)
         if not value.isfinite():
             raise DivergedError(
                 f"training of {self.name} diverged: its loss is {value.item()}; lower its lr, now {self.lr:g}, and "

@@ -38,7 +38,9 @@ def epoch_of_triples(lists: Histories, negatives: int, batch_size: int, draws: D
     # A word below 2^32 times the number of items left, as a shift: an even number below it.
     drawn = sampler.unrank(users, (words * sampler.room[users].unsqueeze(1)) >> 32)
     items = torch.cat([placed(lists.items)[order].unsqueeze(1), drawn], 1)
-    yield from (Triples(*batch) for batch in zip(users.split(batch_size), items.split(batch_size), strict=True))
+    yield from (
+        Triples(*batch) for batch in zip(torch.split(users, batch_size), torch.split(items, batch_size), strict=True)
+    )
 
 
 def ranking_loss(kind: RankingLoss, logits: Float[Tensor, "batch one_and_negatives"]) -> Float[Tensor, ""]:
