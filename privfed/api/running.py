@@ -47,6 +47,7 @@ def run(
     target: str | None = None,
     split: SplitSpec | Mapping[str, Any] | None = None,
     protocol: AnyProtocol = "honest",
+    boost: Mapping[str, float] | None = None,
     folder: str | PathLike[str] | None = None,
     device: str = "cpu",
     log: Log | None = None,
@@ -74,6 +75,8 @@ def run(
             and the second newest validates; where the data have no times, the split of their `split` column, or else a
             random part of each history.
         protocol: "honest", or "paper" to compare with tables of PFedRec and GPFedRec, or a `Protocol`.
+        boost: behaviour -> standard deviations of a user's scores that the items it did this to gain when its device
+            ranks, such as {"view": 2}; nothing is sent, so the guarantee is the same.
         folder: where to train, new or empty; by default a temporary folder (`Run.save` keeps it).
         device: "cpu", "cuda", ...
         log: called with (rounds done, metrics by name) whenever a round was evaluated.
@@ -100,6 +103,7 @@ def run(
         protocol=protocol,
         seed=seed,
         device=device,
+        boost=boost and dict(boost),
         **dict(options or {}),
     )
     parts = _parts(loaded, config)

@@ -12,18 +12,20 @@ _GRADES = ((1.0, "strong"), (3.0, "moderate"), (10.0, "weak"))
 
 
 def closing_lines(name: str, result: RunResult, popular: EvaluationResult | None, *, synthetic: bool) -> list[str]:
-    """Quality beside popularity, where items are ranked, and the guarantee, in a sentence each."""
-    return [
-        *([] if popular is None else [_quality(name, result, popular, synthetic_mark(synthetic=synthetic))]),
-        _privacy(result),
-    ]
+    """Quality beside popularity, where items are ranked, and the guarantee, in a sentence each; bad news comes last."""
+    if popular is None:
+        return [_privacy(result)]
+    lines = [_quality(name, result, popular, synthetic_mark(synthetic=synthetic)), _privacy(result)]
+    return lines[::-1] if _gain(result, popular) < 0 else lines
 
 
 def next_step(out: Path, result: RunResult, popular: EvaluationResult | None) -> str:
     """The command that is worth giving next."""
-    lost = popular is not None and _gain(result, popular) <= 0
-    better = "; better than popularity, and guaranteed: privfed run private-gram --epsilon 1" if lost else ""
-    return f"privfed attack {out}{better}"
+    if popular is None or (gain := _gain(result, popular)) > 0:
+        return f"privfed attack {out}"
+    alternative = "better than popularity, and guaranteed: privfed run private-gram --epsilon 1"
+    worse = "this run is worse than recommending the most popular items; " if gain < 0 else ""
+    return f"privfed attack {out}; {worse}{alternative}"
 
 
 def _quality(name: str, result: RunResult, popular: EvaluationResult, mark: str) -> str:

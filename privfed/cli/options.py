@@ -90,6 +90,15 @@ Protocol = Annotated[
         show_default="honest",
     ),
 ]
+Boost = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--boost",
+        metavar="BEHAVIOUR=SIZE",
+        help="When a device ranks, lift the items that its user viewed, carted, ... by so many standard deviations of "
+        "the user's scores, for example view=2. Nothing is sent. May be given several times.",
+    ),
+]
 ClientState = Annotated[
     str,
     typer.Option(

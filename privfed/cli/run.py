@@ -63,6 +63,7 @@ def run(
         typer.Option("--config", metavar="FILE", help="A TOML file with any of these fields.", show_default=False),
     ] = None,
     settings: options.Settings = None,
+    boost: options.Boost = None,
     start_from: Annotated[
         Path | None,
         typer.Option(
@@ -120,6 +121,7 @@ def run(
         read.of_the_method(read.read_file(config), method, changes),
         {key: value for key, value in flags.items() if value is not None},
         *changes,
+        *(read.read_setting(f"boost.{text}") for text in boost or ()),
     ]
     chosen, source = read.run_config([*_defaults(record, untapped=processes.size > 1), *given])
     out = out or directory.free_folder(chosen.method_name)

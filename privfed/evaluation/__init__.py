@@ -5,6 +5,7 @@ evaluator.add(users, scores)
 print(evaluator.result().metric("hr", 10), HONEST.sentence())
 """
 
+from privfed.evaluation.boost import Boost
 from privfed.evaluation.errors import EvaluationError
 from privfed.evaluation.evaluator import Evaluator
 from privfed.evaluation.protocol import HONEST, PAPER, Protocol, Task
@@ -16,6 +17,7 @@ __all__ = [
     "HONEST",
     "PAPER",
     "UNCOUNTED",
+    "Boost",
     "EvaluationError",
     "EvaluationResult",
     "Evaluator",

@@ -10,7 +10,7 @@ from torch import Tensor
 from privfed.compute.devices import all_on_host, moved
 from privfed.compute.tiles import tile_size
 from privfed.engines.checkpoint import Checkpoint
-from privfed.evaluation import Part
+from privfed.evaluation import Boost, Part
 from privfed.experiment.result import RunResult
 from privfed.experiment.training import Progress, TrainingRun
 from privfed.setup.assembly import Assembly
@@ -67,10 +67,10 @@ class Experiment(Assembly):
 
     def recommend_each(self, users: Tensor, t: int) -> Tensor:
         """Scores `[users, items]` on the devices of `users`, as `recommend` gives those of one."""
-        scores = []
+        scores, boost = [], Boost(self.config.boost, self.parts, self.config.protocol.task)
         with self.config.computing():
             for some in torch.split(moved(users), _TILES_SCORED_AT_ONCE * tile_size()):
                 message, updates = self.rehearse(some, t, self.server.schema)
-                scores.append(self.clients.score(some, message, updates, None))
+                scores.append(boost.added(self.clients.score(some, message, updates, None), some, None))
                 self.clients.discard()
         return torch.cat(scores).cpu()

@@ -9,7 +9,7 @@ from torch import Tensor
 from privfed.compute.devices import on_host, placed
 from privfed.compute.tiles import tile_size
 from privfed.engines.simulation import Simulation
-from privfed.evaluation import Evaluator, MetricName, Part, RoundEvaluation
+from privfed.evaluation import Boost, Evaluator, MetricName, Part, RoundEvaluation
 from privfed.federation import (
     Call,
     Clients,
@@ -31,6 +31,7 @@ class PrivateEvaluation:
         self.experiment = experiment
         protocol = experiment.config.protocol
         self.evaluators: dict[Part, Evaluator] = {part: Evaluator(experiment.parts, protocol, part) for part in parts}
+        self.boost = Boost(experiment.config.boost, experiment.parts, protocol.task)
         trains = experiment.registered.training.step is not None
         self.private = protocol.state == "private" and trains
 
@@ -93,5 +94,6 @@ class PrivateEvaluation:
         self, users: Tensor, message: Message, updates: ClientUpdates | None, candidates: Tensor | None
     ) -> np.ndarray:
         scores = self.experiment.clients.score(users, message, updates, candidates)
+        scores = self.boost.added(scores, users, candidates)
         squashed = self.experiment.config.protocol.scores == "probability"
         return on_host(scores.sigmoid() if squashed else scores)

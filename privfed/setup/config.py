@@ -100,6 +100,8 @@ class ExperimentConfig(BaseModel):
             client's own, `protocol` runs the real masking protocol too.
         device: where tensors live: `cpu`, `cuda`, `cuda:1`, ... (docs/results/performance.md, "On a GPU").
         deterministic: on a GPU, take only kernels that give the same bits every time; the CPU's always do.
+        boost: behaviour -> standard deviations of a user's scores that its own items of this behaviour gain when its
+            device ranks; nothing is sent, and training is as without it (`privfed.evaluation.boost`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -119,6 +121,7 @@ class ExperimentConfig(BaseModel):
     fidelity: Fidelity = "exact"
     device: str = "cpu"
     deterministic: bool = True
+    boost: dict[str, float] = Field(default_factory=dict)
 
     @property
     def method_name(self) -> str:
@@ -127,7 +130,8 @@ class ExperimentConfig(BaseModel):
 
     def decides(self) -> dict[str, JsonValue]:
         """Everything that decides the result; the processor is no choice, an accelerator's arithmetic is another."""
-        return self.model_dump(mode="json", exclude={"device", "deterministic"} if self.device == "cpu" else None)
+        silent = {"device", "deterministic"} if self.device == "cpu" else set[str]()
+        return self.model_dump(mode="json", exclude=silent if self.boost else silent | {"boost"})
 
     def digest(self) -> str:
         """SHA-256 of everything that decides the result: the ledger's name for this run's noise."""

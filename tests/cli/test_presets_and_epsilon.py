@@ -93,7 +93,11 @@ def test_a_run_below_popularity_says_so_and_what_is_better(cli: Callable, here: 
     words = ("--privacy", "local-laplace:epsilon0=0.1,clip_norm=1", "--rounds", 2)
     out = cli("run", "gpfedrec", *SMALL, *words).out
     assert "Quality: gpfedrec is worse than recommending the most popular items" in out
-    assert out.rstrip().endswith("better than popularity, and guaranteed: privfed run private-gram --epsilon 1")
+    last = " ".join(out.split()).rpartition("Next: ")[2]
+    assert "this run is worse than recommending the most popular items" in last
+    assert last.endswith("better than popularity, and guaranteed: privfed run private-gram --epsilon 1")
+    quiet = cli("run", "gpfedrec", *SMALL, *words, "-q", "--out", here / "quiet").out
+    assert [line.split()[0] for line in quiet.splitlines() if line.startswith(("Quality", "Privacy"))][-1] == "Quality:"
 
 
 @pytest.fixture

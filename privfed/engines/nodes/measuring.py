@@ -18,7 +18,7 @@ from jaxtyping import Int64
 from privfed.contracts import Block, Schema
 from privfed.engines.nodes.errors import NodeRefused
 from privfed.engines.nodes.queries import addressed
-from privfed.evaluation import EvaluationResult, Evaluator, Protocol
+from privfed.evaluation import Boost, EvaluationResult, Evaluator, Protocol
 from privfed.evaluation.result import Metric, MetricName, ranking_metrics
 from privfed.federation import Message
 from privfed.setup.assembly import Assembly
@@ -54,6 +54,7 @@ def sums_of(
     """Sums over the own users who have something held out, by the block's name."""
     protocol = experiment.config.protocol
     keys = measured(protocol)
+    boost = Boost(experiment.config.boost, experiment.parts, protocol.task)
     out = np.zeros((len(parts), 1 + 2 * len(keys)), np.int64)
     for row, part in enumerate(parts):
         held = experiment.parts.valid if part == "valid" else experiment.parts.test
@@ -65,7 +66,9 @@ def sums_of(
             candidates = evaluator.candidates(some)
             at = torch.from_numpy(some)
             chosen = None if candidates is None else torch.from_numpy(candidates)
-            scores = experiment.clients.score(at, addressed(message, users, some), None, chosen)
+            scores = boost.added(
+                experiment.clients.score(at, addressed(message, users, some), None, chosen), at, chosen
+            )
             evaluator.add(some, (scores.sigmoid() if protocol.scores == "probability" else scores).numpy())
         values = np.stack([evaluator.by_user(name, k) for name, k in keys])
         out[row, 0] = values.shape[1]
