@@ -135,6 +135,38 @@ class GPFedRec(NaiveClient):
         return perceptron(p, self.own["user"], public["items"])
 
 
+class LinearScores(NaiveClient):
+    """PFedRec's or FedMF's score function in front of GPFedRec's tables."""
+
+    def train(self, public, target, batches):
+        c = self.config
+        own, items = {name: variable(value) for name, value in self.own.items()}, variable(public["items"])
+        pfedrec = c.score_function == "pfedrec"
+        head = sgd((own.values(), c.lr if pfedrec else c.lr * (c.eta - 1)))
+        table = sgd(([items], c.lr * (c.eta * self.n_items - 1)))
+
+        def loss(ids, labels):
+            pull = nn.MSELoss()(items, target.double())
+            return bce(self.scored(own, items[ids]), labels) + c.reg * pull
+
+        for ids, labels in batches:
+            if pfedrec:
+                descend(head, loss(ids, labels))
+                descend(table, loss(ids, labels))
+                continue
+            head.zero_grad()
+            descend(table, loss(ids, labels))
+            head.step()
+        self.own = {name: value.detach() for name, value in own.items()}
+        return {"items": items.detach()}, self.scored(own, items).detach()
+
+    def scored(self, own, items):
+        return items @ own["w"] + own.get("b", 0)
+
+    def received(self, public):
+        return self.scored(self.own, public["items"])
+
+
 NAIVE = {"fedmf": FedMF, "fedncf": FedNCF, "pfedrec": PFedRec, "gpfedrec": GPFedRec}
 
 
@@ -167,7 +199,9 @@ class NaiveFederation:
         self.name, self.world, self.config = name, world, world.clients.config
         data = world.data
         self.sampler = NegativeSampler(data.positives, data.excluded, self.config.negatives)
-        self.clients = [NAIVE[name](world, user) for user in range(data.n_users)]
+        linear = getattr(self.config, "score_function", "perceptron") != "perceptron"
+        client = LinearScores if linear else NAIVE[name]
+        self.clients = [client(world, user) for user in range(data.n_users)]
         self.public = {k: v.double() for k, v in world.server.public().shared.items()}
         self.targets = [self.public["items"] for _ in range(data.n_users)]
         self.scores = {}
@@ -185,7 +219,8 @@ class NaiveFederation:
             means = naive_targets([new[user]["items"] for user in members], self.config)
             for user, mean in zip(members, means, strict=True):
                 self.targets[user] = mean
-            self.public = {"items": sum(means) / len(means)}
+            start = means if self.config.start == "neighbours" else [new[user]["items"] for user in members]
+            self.public = {"items": sum(start) / len(start)}
         else:
             self.public = {k: sum(new[user][k] for user in members) / len(members) for k in self.public}
             self.targets = [self.public["items"]] * len(self.targets)
@@ -270,6 +305,13 @@ GRAPHS = [
 @pytest.mark.parametrize("graph", GRAPHS, ids=str)
 def test_gpfedrec(world, graph):
     compare("gpfedrec", world("gpfedrec", hidden=(8, 4), **SMALL, **graph))
+
+
+@pytest.mark.parametrize("start", ["neighbours", "everybody"])
+@pytest.mark.parametrize("score_function", ["pfedrec", "fedmf"])
+def test_graph_aggregation_with_the_score_functions_of_other_methods(world, score_function, start):
+    settings = {"score_function": score_function, "start": start, "initial_scale": 0.5, "eta": 8.0}
+    compare("gpfedrec", world("gpfedrec", **SMALL, **settings))
 
 
 @pytest.mark.parametrize("strength", [0.05, 0.6, 0.97, 1.0, 1.6])

@@ -28,11 +28,13 @@ class TierClients:
         positions: of the clients in the call.
         level: at which they train.
         tier: in whose basis they send; their own level unless they are lifted.
+        hash: of the hash function of their devices.
     """
 
     positions: Int64[Tensor, " n"]
     level: int
     tier: int
+    hash: int
 
 
 class FairClients(StatefulClients):
@@ -55,7 +57,7 @@ class FairClients(StatefulClients):
             return {f"user.{name}": rows[:, t].clone() for t, name in enumerate(names)}
 
         self.private = data.private_state(start)
-        self._received: dict[int, ReceivedTables] | None = None
+        self._received: dict[tuple[int, int], ReceivedTables] | None = None
 
     def receive(self, step: str, message: Message) -> None:
         """What devices of one level download is reduced once for all chunks of a query."""
@@ -88,7 +90,7 @@ class FairClients(StatefulClients):
         new_layers, levels = layers.repeat(len(users), 1), torch.full((len(users),), -1)
         groups: dict[str, list[Group]] = {}
         for place in self._places(users, message):
-            received = self._download(place.level, message)
+            received = self._download(place, message)
             who = on_host(users[place.positions])
             # A round trains once; as query 0 its samples are the same with and without a query for tiers before it.
             words = call.streams.words(Purpose.SAMPLES, call.round, 0, who.tolist(), self.training.words_needed(who))
@@ -139,11 +141,13 @@ class FairClients(StatefulClients):
             mine = ((self.tiering.levels_of(clients) == level) & ~trained).nonzero().squeeze(1)
             if not len(mine):
                 continue
-            if self.config.scoring == "device":
-                held = {name: space.project(tables[name]) for name, space in self.tiering.spaces[level].items()}
-            else:
-                held = tables
-            out[mine] = self._scores(own, mine, held, candidates)
+            if self.config.scoring == "server":
+                out[mine] = self._scores(own, mine, tables, candidates)
+                continue
+            for hash, some in self.tiering.by_hash(level, clients[mine]):
+                spaces = self.tiering.spaces_at(level, hash)
+                held = {name: space.project(tables[name]) for name, space in spaces.items()}
+                out[mine[some]] = self._scores(own, mine[some], held, candidates)
         return out
 
     def _score_trained(
@@ -156,7 +160,7 @@ class FairClients(StatefulClients):
         out: Float[Tensor, "clients c"],
     ) -> None:
         """Fill in scores of clients that have just trained: one whole table at a time."""
-        spaces = self.tiering.spaces[place.level]
+        spaces = self.tiering.spaces_at(place.level, place.hash)
         start = {name: space.project(message.shared[f"items.{name}"]) for name, space in spaces.items()}
         samples = self._samples(clients).double() if self.config.weights == "samples" else torch.ones(len(clients))
         staged = self.private.staged(clients)
@@ -217,7 +221,7 @@ class FairClients(StatefulClients):
         self, place: TierClients, name: str, t: int, received: ReceivedTables, outcome: TrainingOutcome
     ) -> Group:
         """One table's changes by the clients of a place."""
-        change, space = outcome.tables[name], self.tiering.spaces[place.level][name]
+        change, space = outcome.tables[name], self.tiering.spaces_at(place.level, place.hash)[name]
         if self.config.placement == "tier":
             of = self.tiering.subspaces
             basis = InTier(of[place.level][name], of[place.tier][name])
@@ -239,13 +243,16 @@ class FairClients(StatefulClients):
                 level, tier = message.shared[PLACES][index].tolist()
             positions = (levels == own).nonzero().squeeze(1)
             if len(positions) and level >= 0 and own in self.tiering.training:
-                found.append(TierClients(positions, level, tier))
+                found += [
+                    TierClients(positions[some], level, tier, hash)
+                    for hash, some in self.tiering.by_hash(level, users[positions])
+                ]
         return found
 
-    def _download(self, level: int, message: Message) -> ReceivedTables:
-        """The tables of a device of this level; reduced once for all of them where a query has begun."""
-        found = {} if self._received is None else self._received
-        if level not in found:
+    def _download(self, place: TierClients, message: Message) -> ReceivedTables:
+        """The tables of such a device; reduced once for all of them where a query has begun."""
+        found, key = {} if self._received is None else self._received, (place.level, place.hash)
+        if key not in found:
             tables = {name: message.shared[f"items.{name}"] for name in self.model.tables}
-            found[level] = self.training.receive(self.tiering.spaces[level], tables)
-        return found[level]
+            found[key] = self.training.receive(self.tiering.spaces_at(*key), tables)
+        return found[key]

@@ -81,6 +81,12 @@ class FairConfig(MethodConfig):
     subspace: Kind = Field("balanced", description="hash of the subspaces: balanced, signed (as released) or roast")
     mlp_seed: int = Field(2023, description="hash seed of the perceptron's item table")
     gmf_seed: int = Field(6070, description="hash seed of the product's item table")
+    hashes: int = Field(
+        1,
+        ge=1,
+        description="hash functions among which devices are divided: 1 makes subspaces consistent; with as many as "
+        "there are users every device has one of its own, and subspaces are inconsistent (the paper's ablation)",
+    )
     reduce_offset: float = Field(
         0.0, ge=0, description="added to the number of elements in every mean of a slot; the released code has 0.001"
     )
@@ -111,6 +117,11 @@ class FairConfig(MethodConfig):
             raise ValueError(
                 f"placement 'tier' needs slots of equal weight, which subspace {self.subspace!r} does not have: use "
                 f"'balanced', or placement 'server'"
+            )
+        if self.hashes > 1 and (self.placement == "tier" or not subspaces):
+            raise ValueError(
+                f"hashes = {self.hashes} divides subspaces that add up in one table: use placement 'server' and "
+                f"variant 'fair' or 'hom', or hashes = 1"
             )
         if self.budgets is not None and self.variant in {"fedhm", "heterofl"}:
             raise ValueError(f"budgets decide levels of subspaces, and {self.variant!r} has none: give a scheme")

@@ -18,6 +18,7 @@ AS_PUBLISHED = Preset(
             "subspace": "signed",
             "mlp_seed": 2023,
             "gmf_seed": 6070,
+            "hashes": 1,
             "reduce_offset": 1e-3,
             "scoring": "server",
             "rank": "released",

@@ -142,7 +142,9 @@ class FairServer:
         missing = torch.zeros_like(table)
         for level, share in shares.items():
             if level and share:
-                missing.add_(table - self.tiers.spaces[level][name].project(table), alpha=share)
+                for hash, part in self.tiers.hash_shares(level).items():
+                    space = self.tiers.spaces_at(level, hash)[name]
+                    missing.add_(table - space.project(table), alpha=share * part)
         return missing
 
     def _over_holders(self, new: Mapping[str, Tensor], shares: Mapping[int, float]) -> dict[str, Tensor]:

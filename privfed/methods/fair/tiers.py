@@ -26,6 +26,9 @@ from privfed.methods.fair.subspaces import (
     SubspaceMemory,
 )
 
+SEEDS_APART = 104_729
+"""Distance of the seeds of two hash functions; tables of one model have seeds closer to each other."""
+
 MOST_SLOTS = 2**31 - 1
 """Stored values of all tables that training numbers in int32."""
 
@@ -46,6 +49,7 @@ class Tiers:
         subspaces: each level's subspace of each table.
         spaces: how devices of each level keep each table.
         of_user: level of every user; None on a server that cannot know it.
+        hash_of_user: which of several hash functions every user's device has.
     """
 
     config: FairConfig
@@ -56,6 +60,7 @@ class Tiers:
     subspaces: Mapping[int, Mapping[str, Subspace]]
     spaces: Mapping[int, Spaces]
     of_user: Int64[Tensor, " users"] | None
+    hash_of_user: Int64[Tensor, " users"]
 
     @classmethod
     def from_config(
@@ -99,11 +104,12 @@ class Tiers:
                 f"scheme without 1x"
             )
         of_user = placed(capacities.levels) if known else None
-        return cls(config, n_items, n_users, levels, members, subspaces, spaces, of_user)
+        hash_of_user = torch.arange(n_users) % config.hashes
+        return cls(config, n_items, n_users, levels, members, subspaces, spaces, of_user, hash_of_user)
 
     def hosting(self, users: Int64[Tensor, " hosted"]) -> "Tiers":
         """The same tiers for a process that hosts `users` only and numbers them from 0."""
-        return replace(self, of_user=self.levels_of(users))
+        return replace(self, of_user=self.levels_of(users), hash_of_user=self.hash_of_user[users])
 
     @property
     def training(self) -> tuple[int, ...]:
@@ -127,6 +133,29 @@ class Tiers:
                 "ask the clients, or assign capacities at random"
             )
         return self.of_user[users]
+
+    def spaces_at(self, level: int, hash: int) -> Spaces:
+        """How devices of a level and a hash function keep each table; at level 0 every hash keeps all of it."""
+        if not (level and hash):
+            return self.spaces[level]
+        return {
+            name: _space(self.config, replace(subspace, seed=subspace.seed + hash * SEEDS_APART))
+            for name, subspace in self.subspaces[level].items()
+        }
+
+    def by_hash(self, level: int, users: Int64[Tensor, " some"]) -> list[tuple[int, Int64[Tensor, " few"]]]:
+        """Hash functions of users of one level, and positions of those who have each."""
+        hashes = self.hash_of_user[users]
+        different = hashes.unique().tolist() if level else [0]
+        return [(one, (hashes == one).nonzero().squeeze(1) if level else torch.arange(len(users))) for one in different]
+
+    def hash_shares(self, level: int) -> dict[int, float]:
+        """Share of a level's users that has each hash function; equal ones where their levels are not known."""
+        if self.config.hashes == 1 or not level:
+            return {0: 1.0}
+        everybody = self.hash_of_user if self.of_user is None else self.hash_of_user[self.of_user == level]
+        counts = torch.bincount(everybody, minlength=self.config.hashes)
+        return {hash: count / len(everybody) for hash, count in enumerate(counts.tolist()) if count}
 
     def download_bytes(self, level: int) -> int:
         """Bytes that a device of this level downloads: its tables as it keeps them, and the layers."""

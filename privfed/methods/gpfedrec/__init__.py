@@ -1,5 +1,6 @@
 """GPFedRec: graph-guided personalisation (Zhang et al., KDD 2024)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jaxtyping import Float, Int64
@@ -27,6 +28,23 @@ class GPFedRecTraining(Training):
         """Distinct negatives of every positive, drawn once a round."""
         return NegativeSampling(config.negatives)
 
+    def extra_queries(self, config: GPFedRecConfig) -> int:
+        """One for histories, where the graph is made from them."""
+        return int(config.reads_histories)
+
+
+@dataclass(frozen=True)
+class GPFedRecDisclosure(ServerReads):
+    """Every upload, and histories where the graph is made from them."""
+
+    def side_disclosures(self, config: GPFedRecConfig) -> Sequence[str]:
+        """That whole histories are shown."""
+        if not config.reads_histories:
+            return ()
+        return (
+            f"The graph {config.graph!r} compares histories: every device sends all of its own in the first round.",
+        )
+
 
 @dataclass(frozen=True)
 class GPFedRecSurface(NamedBlocks):
@@ -46,7 +64,7 @@ METHOD = Method(
     traits=MethodTraits(release="individual", upload="dense"),
     training=GPFedRecTraining(),
     attack_surface=GPFedRecSurface("items", scores_are_logits=True),
-    disclosure=ServerReads("every client's whole item table, each round, under a stable pseudonym"),
+    disclosure=GPFedRecDisclosure("every client's whole item table, each round, under a stable pseudonym"),
     presets={PUBLISHED: AS_PUBLISHED, "released": AS_RELEASED},
     clip_norms=(
         DefaultClip(

@@ -1,16 +1,17 @@
 """GPFedRec's clients: a user vector and a perceptron each, and a local copy of the item table."""
 
+import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from privfed.federation import PUBLIC, Call, Message, Purpose, StatefulClients, Streams, alike
+from privfed.compute.devices import on_host, placed
+from privfed.federation import Call, Message, StatefulClients, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.gpfedrec.config import GPFedRecConfig
 from privfed.methods.gpfedrec.proximal import ProximalTables
-from privfed.methods.shared.heads import NeuralHead, initial_perceptron
+from privfed.methods.gpfedrec.score_heads import ScoreHead, score_head
 from privfed.methods.shared.local_training import (
     Decay,
-    Parameters,
     ProximalTerm,
     draw_samples,
     local_epoch,
@@ -18,21 +19,30 @@ from privfed.methods.shared.local_training import (
     whole_catalogue,
 )
 from privfed.methods.shared.samples import NegativeSampler, steps_taken, touched_rows
-from privfed.updates import ClientUpdates
+from privfed.updates import ClientUpdates, Rows
 
 
 class GPFedRecClients(StatefulClients):
     """All clients start from one public copy of user vector and perceptron, as in the released code."""
 
-    steps = frozenset({"train"})
-
     def __init__(self, config: GPFedRecConfig, data: ClientData, streams: Streams) -> None:
         self.config, self.n_items = config, data.n_items
         self.sampler = NegativeSampler(data.positives, data.excluded, config.negatives)
-        self.head = NeuralHead(config.dim, config.hidden)
-        unit = streams.uniform(Purpose.INITIALISE, 0, 1, [PUBLIC], self.head.size)[0]
-        user = streams.normal(Purpose.INITIALISE, 0, 2, [PUBLIC], config.dim)[0].mul_(config.initial_scale)
-        self.private = data.private_state(alike({"user": user, **initial_perceptron(self.head, unit)}))
+        self.positives = data.positives
+        self.head: ScoreHead = score_head(config)
+        self.private = data.private_state(self.head.start(streams))
+
+    @property
+    def steps(self) -> frozenset[str]:
+        """A history is shown only where the graph is made from histories."""
+        return frozenset({"train", "history"} if self.config.reads_histories else {"train"})
+
+    def history(self, call: Call, message: Message) -> ClientUpdates:  # noqa: ARG002
+        """A one for every training item."""
+        own = self.positives.subset(on_host(call.clients))
+        order = placed(own.pairs(own.n_items))
+        owner, ids = order // own.n_items, order % own.n_items
+        return ClientUpdates(call.clients, call.schema, [Rows("history", owner, ids, torch.ones(len(ids), 1))])
 
     @property
     def lr_items(self) -> float:
@@ -51,17 +61,12 @@ class GPFedRecClients(StatefulClients):
         rows = touched_rows(samples, self.n_items)
         table = message.rows("items", rows.owner, rows.ids)
         pull = ProximalTerm(message.rows("targets", rows.owner, rows.ids), self.proximal_strength)
-        lr_user = c.lr * (c.eta - 1)
-
-        def step(p: Parameters, q: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-            return self.head.step_(p, q, y, weight, c.lr, lr_user)
-
         new = local_epoch(
             samples,
             rows,
             table,
             self.private.rows(call.clients),
-            step,
+            self.head.step_,
             batch_size=c.batch_size,
             lr_items=self.lr_items,
             proximal=pull,

@@ -1,11 +1,15 @@
 """Settings of GPFedRec."""
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from privfed.methods.gpfedrec.given_graphs import HISTORIES, RANDOM, HistoryGraph, RandomGraph
 from privfed.methods.gpfedrec.graph import Metric, Precision, Thinning
 from privfed.methods.method import MethodConfig
+
+ScoreFunction = Literal["perceptron", "pfedrec", "fedmf"]
+Start = Literal["neighbours", "everybody"]
 
 
 class GPFedRecConfig(MethodConfig):
@@ -18,8 +22,22 @@ class GPFedRecConfig(MethodConfig):
     reg: float = Field(0.5, ge=0, description="weight of the pull towards the neighbours' mean table")
     negatives: int = Field(4, ge=1, description="distinct negatives per positive, redrawn every round")
     batch_size: int = Field(256, ge=1, description="local samples per step")
-    graph: Metric | None = Field(
-        "similarity", description="similarity (eq. 3), distance (as released), or null for the plain mean"
+    score_function: ScoreFunction = Field(
+        "perceptron",
+        description="private score function: perceptron (GPFedRec), or that of pfedrec (a linear layer) or fedmf (a "
+        "user vector), whose item tables are then mixed by the graph (GraphAgg as a plug-in)",
+    )
+    graph: Metric | RandomGraph | HistoryGraph | None = Field(
+        "similarity",
+        description="similarity (eq. 3), distance (as released), or null for the plain mean; erdos-renyi, regular, "
+        "watts-strogatz and barabasi-albert are random; cosine, euclidean, jaccard and pearson compare histories, and "
+        "all of them are sent for it",
+    )
+    density: float = Field(0.5, gt=0, le=1, description="share of pairs joined by a random graph or one of histories")
+    start: Start = Field(
+        "neighbours",
+        description="table that clients start from: neighbours, the mean of personal tables, or everybody, the plain "
+        "mean of uploads (GPFedRec without its initialisation)",
     )
     gamma: float = Field(1.0, ge=0, description="threshold = gamma x mean of the graph metric")
     min_neighbours: int = Field(
@@ -40,12 +58,26 @@ class GPFedRecConfig(MethodConfig):
     refresh_every: int = Field(1, ge=1, description="rounds between graph refreshes (light variant: > 1)")
     initial_scale: float = Field(1.0, gt=0, description="standard deviation of initial user and item vectors")
 
+    @property
+    def reads_histories(self) -> bool:
+        """Whether the graph is made from histories, which the server then reads."""
+        return self.graph in HISTORIES
+
     @model_validator(mode="after")
     def _one_saving(self) -> Self:
         if self.sketch is not None and self.precision != "float32":
             raise ValueError(
                 f"sketch = {self.sketch} and precision = {self.precision} are two ways to make the graph cheaper: "
                 "choose one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _thins_graphs_of_tables(self) -> Self:
+        if self.max_neighbours is not None and self.graph in RANDOM | HISTORIES:
+            raise ValueError(
+                f"max_neighbours = {self.max_neighbours} thins a graph of item tables, and graph is {self.graph!r}: "
+                f"lower density instead"
             )
         return self
 

@@ -144,7 +144,11 @@ def neighbourhoods(
             other users of highest score. With 0, as released, a user without neighbours averages only itself.
     """
     score = scores(cosine, metric)
-    near = score > score.mean() * gamma
+    return widened(score > score.mean() * gamma, score, min_neighbours)
+
+
+def widened(near: Bool[Tensor, "n n"], score: Float[Tensor, "n n"], min_neighbours: int) -> Bool[Tensor, "n n"]:
+    """Neighbourhoods, in place, with those of highest score where fewer than `min_neighbours` others are in one."""
     others = near.sum(1) - near.diagonal().long()
     fewest = min(min_neighbours, len(near) - 1)
     small = (others < fewest).nonzero().squeeze(1)

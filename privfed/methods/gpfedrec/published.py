@@ -7,6 +7,8 @@ from privfed.methods.preset import Preset
 _CODE = "released code"
 _LOCAL: dict[str, JsonValue] = {"hidden": [32, 16, 8], "lr": 0.1, "eta": 80.0, "initial_scale": 1.0}
 _GRAPH: dict[str, JsonValue] = {
+    "score_function": "perceptron",
+    "start": "neighbours",
     "min_neighbours": 0,
     "max_neighbours": None,
     "sketch": None,
@@ -23,6 +25,7 @@ AS_PUBLISHED = Preset(
         "released code; eq. 3 says similarity, of which gamma = 0.5 keeps everybody": {"graph": "distance"},
         _CODE: _LOCAL | _GRAPH,
         "no effect without max_neighbours": {"thinning": "random"},
+        "no effect on this graph": {"density": 0.5},
     }
 )
 AS_RELEASED = Preset(
@@ -31,5 +34,6 @@ AS_RELEASED = Preset(
         "released code, defaults": {"gamma": 1.0, "reg": 1.0, "graph": "distance"},
         _CODE: _LOCAL | _GRAPH,
         "no effect without max_neighbours": {"thinning": "random"},
+        "no effect on this graph": {"density": 0.5},
     }
 )

@@ -8,14 +8,28 @@ from torch import Tensor
 
 from privfed.compute.devices import placed
 from privfed.contracts import Block, Schema
-from privfed.federation import SERVER, Federation, Individual, Message, Purpose, Streams
+from privfed.federation import SERVER, Cohort, Federation, Individual, Message, Purpose, Streams
 from privfed.methods.gpfedrec.config import GPFedRecConfig
-from privfed.methods.gpfedrec.graph import cosines, neighbourhoods, scores, sketched_cosines, thinned
+from privfed.methods.gpfedrec.given_graphs import HISTORIES, RANDOM, densest, likeness, random_graph
+from privfed.methods.gpfedrec.graph import (
+    Metric,
+    cosines,
+    neighbourhoods,
+    scores,
+    sketched_cosines,
+    thinned,
+    widened,
+)
 from privfed.methods.gpfedrec.means import neighbour_means
 from privfed.methods.method import PublicInfo
 from privfed.methods.shared.table_server import initial_table
 
 _SEED_WORDS = 4
+
+
+def history_schema(n_items: int) -> Schema:
+    """What a client shows of its history, where the graph is one of histories: a one for every training item."""
+    return {"history": Block((n_items, 1))}
 
 
 class GPFedRecServer:
@@ -38,25 +52,30 @@ class GPFedRecServer:
 
     def round(self, federation: Federation, t: int) -> None:
         """Collect every client's table, rebuild the graph, send each its neighbours' mean."""
-        release = federation.collect("train", federation.sample_cohort(t), self.public(), self.schema)
+        cohort = federation.sample_cohort(t)
+        if self.config.reads_histories and not len(self.participants):
+            # Before training: the uploads of a query are gone with the next one.
+            self._read_histories(federation, cohort)
+        release = federation.collect("train", cohort, self.public(), self.schema)
         if len(release.pseudonyms) <= self.config.min_neighbours:
             return
-        if self.config.graph is None:
+        c = self.config
+        if c.graph is None:
             self.items = self.items + release.mean("items")
             self.targets = self.items.expand(len(self.targets), -1, -1)
             return
-        stale = t % self.config.refresh_every == 0 or not self.participants.equal(release.pseudonyms)
-        if stale:
-            self._rebuild_graph(release, t)
+        self._bring_graph_up_to_date(release, t)
+        plain_mean = self.items + release.mean("items") if c.start == "everybody" else None
         if self.targets.stride(0) == 0:
             self.targets = self.targets.clone()
-        self.items = neighbour_means(
+        mean = neighbour_means(
             self.near,
             release.uploads["items"].flatten(1),
             self.items.flatten(),
             out=self.targets.flatten(1),
             rows=release.pseudonyms,
         ).view_as(self.items)
+        self.items = mean if plain_mean is None else plain_mean
 
     def public(self) -> Message:
         """The global table for all, and a personal target for each pseudonym."""
@@ -76,19 +95,45 @@ class GPFedRecServer:
         self.items, self.targets = state["items"], state["targets"]
         self.near, self.participants = state["near"], state["participants"]
 
-    def _rebuild_graph(self, release: Individual, t: int) -> None:
+    def _bring_graph_up_to_date(self, release: Individual, t: int) -> None:
+        others = not self.participants.equal(release.pseudonyms)
+        match self.config.graph:
+            case "similarity" | "distance" as metric if others or t % self.config.refresh_every == 0:
+                self._rebuild_graph(release, metric, t)
+            case str() as kind if others and kind in RANDOM:
+                self._draw_graph(kind, release.pseudonyms)
+            case str() as kind if others and kind in HISTORIES:
+                raise ValueError(
+                    f"the graph {kind!r} joins those whose histories were read in the first round, and "
+                    f"round {t + 1} has others: let everybody take part in every round"
+                )
+
+    def _draw_graph(self, kind: str, participants: Tensor) -> None:
+        """A random graph; the same one in all rounds with these participants."""
+        c, draw = self.config, np.random.default_rng(self._seed)
+        near = random_graph(kind, len(participants), c.density, draw)
+        rank = placed(draw.random(near.shape, dtype=np.float32))
+        self.near, self.participants = widened(near, rank, c.min_neighbours), participants
+
+    def _read_histories(self, federation: Federation, cohort: Cohort) -> None:
+        """The graph of histories, which everybody shows once."""
+        c = self.config
+        release = federation.collect("history", cohort, Message({}), history_schema(len(self.items)))
+        score = likeness(str(c.graph), release.uploads["history"].flatten(1))
+        near = widened(densest(score, c.density), score, c.min_neighbours)
+        self.near, self.participants = near, release.pseudonyms
+
+    def _rebuild_graph(self, release: Individual, metric: Metric, t: int) -> None:
         c, updates, base = self.config, release.uploads["items"].flatten(1), self.items.flatten()
-        if c.graph is None:
-            return
         draw = np.random.default_rng([*self._seed, t])
         if c.sketch is None:
             cosine = cosines(updates, base, c.precision)
         else:
             cosine = sketched_cosines(updates, base, c.sketch, draw)
-        near = neighbourhoods(cosine, c.graph, c.gamma, c.min_neighbours)
+        near = neighbourhoods(cosine, metric, c.gamma, c.min_neighbours)
         if c.max_neighbours is not None:
             if c.thinning == "nearest":
-                rank = scores(cosine, c.graph)
+                rank = scores(cosine, metric)
             else:
                 rank = placed(draw.random(near.shape, dtype=np.float32))
             near = thinned(near, c.max_neighbours, rank)

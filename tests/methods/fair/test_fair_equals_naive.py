@@ -17,6 +17,7 @@ from privfed.federation import Call, Purpose, Streams, Total
 from privfed.methods import ClientData, PublicInfo
 from privfed.methods.fair import METHOD
 from privfed.methods.fair.subspaces import Columns, LowRankTables
+from privfed.methods.fair.tiers import SEEDS_APART
 
 USERS, ITEMS, SEED = 9, 60, 5
 CLOSE = {"rtol": 0, "atol": 1e-12}
@@ -281,6 +282,47 @@ def test_deltas_and_a_full_proximal_term_average_parameters(data, name, weights)
         wanted = sum(w * c.tables[table] for w, c in zip(n / n.sum(), clients, strict=True))
         found = kept_all.server.parameters[f"items.{table}"] - message.shared[f"items.{table}"]
         torch.testing.assert_close(found, wanted, **CLOSE)
+
+
+@pytest.mark.parametrize("hashes", [3, USERS])
+def test_devices_of_a_hash_function_train_as_if_everybody_had_it(data, hashes):
+    """Inconsistent subspaces, and the server's mean of what devices hold."""
+    settings = {"scheme": "1x-2x-4x", "assigned": "pseudonym", "shares": "realised", "scoring": "device"}
+    users = torch.arange(USERS)
+    mixed = build(data, hashes=hashes, **settings)
+    message, updates, total = mixed.round(users)
+    found = updates.materialise(users)
+    everything = mixed.clients.score(users, message, updates, None)
+    received = mixed.clients.score(users, message, None, None)
+    wanted = {name: torch.zeros_like(message.shared[f"items.{name}"]) for name in mixed.config.model.tables}
+    for hash in range(hashes):
+        seeds = {"mlp_seed": 2023 + hash * SEEDS_APART, "gmf_seed": 6070 + hash * SEEDS_APART}
+        alone = build(data, **seeds, **settings)
+        _, reference, _ = alone.round(users)
+        mine = users[users % hashes == hash]
+        for name, values in reference.materialise(users).items():
+            assert torch.equal(found[name][mine], values[mine]), name
+        # Scores of whoever is together come from one product, whose rounding depends on how many they are.
+        for found_scores, by in ((everything, reference), (received, None)):
+            torch.testing.assert_close(found_scores[mine], alone.clients.score(users, message, by, None)[mine], **CLOSE)
+        for user in mine.tolist():
+            spaces = alone.clients.tiering.spaces[int(alone.clients.tiering.of_user[user])]
+            for name, table in wanted.items():
+                table.add_(spaces[name].project(message.shared[f"items.{name}"]), alpha=1 / USERS)
+    mixed.server._apply(total, None)
+    for name, table in wanted.items():
+        # What devices started from, on average, and what they changed.
+        mean = table + total.sums[f"items.{name}"] / USERS
+        torch.testing.assert_close(mixed.server.parameters[f"items.{name}"], mean, **CLOSE)
+    consistent = build(data, **settings).round(users)[1].materialise(users)
+    assert not torch.equal(found["items.mlp"][4], consistent["items.mlp"][4])
+
+
+def test_inconsistent_subspaces_add_up_in_one_table_only():
+    with pytest.raises(ValueError, match="hashes = 2"):
+        METHOD.config(hashes=2, placement="tier")
+    with pytest.raises(ValueError, match="hashes = 2"):
+        METHOD.config(hashes=2, variant="fedhm")
 
 
 def test_heterofl_averages_over_holders(data):

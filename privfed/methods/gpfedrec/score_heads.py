@@ -1,0 +1,103 @@
+"""Private score functions in front of GPFedRec's mixed item tables: its own, and those of PFedRec and FedMF.
+
+With one of the latter two this is the other method with its averaging replaced by the graph ("w/ GraphAgg", GPFedRec,
+KDD 2024, table 5). A user vector learns at the rate lr (eta - 1), as in GPFedRec.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from privfed.federation import PUBLIC, Purpose, Start, Streams, alike
+from privfed.methods.gpfedrec.config import GPFedRecConfig
+from privfed.methods.shared.heads import LinearHead, NeuralHead, initial_perceptron, kaiming_uniform
+from privfed.methods.shared.local_training import Parameters
+
+
+class ScoreHead(Protocol):
+    """A private score function, stacked over clients."""
+
+    def start(self, streams: Streams) -> Start:
+        """Initial private parameters."""
+
+    def logits(self, p: Mapping[str, Tensor], q: Float[Tensor, "n b dim"]) -> Float[Tensor, "n b"]:
+        """Scores before the sigmoid."""
+
+    def step_(
+        self, p: Parameters, q: Float[Tensor, "n b dim"], y: Float[Tensor, "n b"], weight: Float[Tensor, "n b"]
+    ) -> Float[Tensor, "n b dim"]:
+        """One step on the parameters, in place; returns dL/dq."""
+
+
+def score_head(config: GPFedRecConfig) -> ScoreHead:
+    """The score function that the settings name."""
+    return {"perceptron": Perceptron, "pfedrec": LinearScore, "fedmf": UserVector}[config.score_function](config)
+
+
+class Perceptron:
+    """GPFedRec's: a perceptron on user vector and item vector, all clients from one public copy."""
+
+    def __init__(self, config: GPFedRecConfig) -> None:
+        self._config, self._head = config, NeuralHead(config.dim, config.hidden)
+        self.logits = self._head.logits
+
+    def start(self, streams: Streams) -> Start:
+        """One public copy of user vector and perceptron, as in the released code."""
+        unit = streams.uniform(Purpose.INITIALISE, 0, 1, [PUBLIC], self._head.size)[0]
+        user = streams.normal(Purpose.INITIALISE, 0, 2, [PUBLIC], self._config.dim)[0].mul_(self._config.initial_scale)
+        return alike({"user": user, **initial_perceptron(self._head, unit)})
+
+    def step_(
+        self, p: Parameters, q: Float[Tensor, "n b dim"], y: Float[Tensor, "n b"], weight: Float[Tensor, "n b"]
+    ) -> Float[Tensor, "n b dim"]:
+        """User vector, perceptron and items step together."""
+        lr, eta = self._config.lr, self._config.eta
+        return self._head.step_(p, q, y, weight, lr, lr * (eta - 1))
+
+
+class LinearScore:
+    """PFedRec's: a linear layer, all clients from one public copy; it steps first, items see the new one."""
+
+    def __init__(self, config: GPFedRecConfig) -> None:
+        self._config, self._head = config, LinearHead(config.dim)
+        self.logits = self._head.logits
+
+    def start(self, streams: Streams) -> Start:
+        """One public copy."""
+        dim = self._config.dim
+        unit = streams.uniform(Purpose.INITIALISE, 0, 1, [PUBLIC], dim + 1)[0]
+        return alike({"w": kaiming_uniform((dim,), dim, unit[:-1]), "b": kaiming_uniform((1,), dim, unit[-1:])[0]})
+
+    def step_(
+        self, p: Parameters, q: Float[Tensor, "n b dim"], y: Float[Tensor, "n b"], weight: Float[Tensor, "n b"]
+    ) -> Float[Tensor, "n b dim"]:
+        """The layer, then items."""
+        self._head.step_head_(p, q, y, weight, self._config.lr)
+        return self._head.item_gradient(p, q, y, weight)
+
+
+class UserVector:
+    """FedMF's: a user vector, drawn by the user's own key; it steps together with items."""
+
+    def __init__(self, config: GPFedRecConfig) -> None:
+        self._config, self._head = config, LinearHead(config.dim, bias=False)
+        self.logits = self._head.logits
+
+    def start(self, streams: Streams) -> Start:
+        """A vector for each user."""
+        c = self._config
+
+        def start(users: Int64[Tensor, " n"]) -> dict[str, Tensor]:
+            return {"w": streams.normal(Purpose.INITIALISE, 0, 0, users.tolist(), c.dim).mul_(c.initial_scale)}
+
+        return start
+
+    def step_(
+        self, p: Parameters, q: Float[Tensor, "n b dim"], y: Float[Tensor, "n b"], weight: Float[Tensor, "n b"]
+    ) -> Float[Tensor, "n b dim"]:
+        """Vector and items together."""
+        dq = self._head.item_gradient(p, q, y, weight)
+        self._head.step_head_(p, q, y, weight, self._config.lr * (self._config.eta - 1))
+        return dq
