@@ -52,7 +52,7 @@ class CoLRClients(StatefulClients):
 
     def _step(self, basis: Float[Tensor, "rank dim"], p: Parameters, rows: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """A step of a tile of vectors, in place; returns dL/d[Q, A], zero for Q, `[n, batch, dim + rank]`."""
-        fixed, factors = rows.split([self.config.dim, self.config.rank], 2)
+        fixed, factors = rows[:, :, : self.config.dim], rows[:, :, self.config.dim :]
         q = fixed + factors @ basis
         slope = bce_gradient(self.head.logits(p, q), y, weight)
         of_factors = slope.unsqueeze(2) * (p["w"] @ basis.T).unsqueeze(1)

@@ -48,5 +48,5 @@ class CoLRServer:
 def public_basis(streams: Streams, round: int, rank: int, dim: int) -> Float[Tensor, "rank dim"]:
     """Orthogonal rows of length sqrt(dim / rank) in a random direction: B^T B is the identity on average."""
     flat = streams.normal(Purpose.INITIALISE, round, 1, [PUBLIC], rank * dim)[0]
-    orthonormal = torch.linalg.qr(flat.view(dim, rank).double()).Q.T
-    return (orthonormal * (dim / rank) ** 0.5).float().contiguous()
+    orthonormal: Float[Tensor, "dim rank"] = torch.linalg.qr(flat.view(dim, rank).double()).Q
+    return orthonormal.T.mul((dim / rank) ** 0.5).float().contiguous()

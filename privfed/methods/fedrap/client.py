@@ -65,7 +65,7 @@ class FedRAPClients(StatefulClients):
             step = partial(self._step, decay, c.grown(call.round))
             # The step scales gradients itself, because both halves of a row have learning rates of their own.
             heads = local_epoch(samples, rows, table, heads, step, batch_size=c.batch_size, lr_items=1.0)
-        common, personal = table.split(c.dim, 1)
+        common, personal = table[:, : c.dim], table[:, c.dim :]
         self.private.stage(call.clients, heads)
         self.personal.stage(places, {"personal": personal.contiguous()})
         return ClientUpdates(call.clients, call.schema, [Rows("items", rows.owner, rows.ids, common - start)])
@@ -76,7 +76,7 @@ class FedRAPClients(StatefulClients):
         The loss of a batch is its cross-entropy - distance * mean((personal - common)^2) + sparsity * mean(|common|).
         """
         c = self.config
-        common, personal = q.split(c.dim, 2)
+        common, personal = q[:, :, : c.dim], q[:, :, c.dim :]
         both = common + personal
         slope = bce_gradient(self.head.logits(p, both), y, weight)
         gradient = slope.unsqueeze(2) * p["w"].unsqueeze(1)

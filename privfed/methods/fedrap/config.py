@@ -9,14 +9,17 @@ from privfed.methods.method import MethodConfig
 
 
 class FedRAPConfig(MethodConfig):
-    """Settings."""
+    """Settings; a personal rate of 1 was level with .1 and better than 10 by validation NDCG@20 on MovieLens-100K.
+
+    On 200 people after 30 rounds: MovieLens-100K .089 (popularity .060), Last.fm-2K .076 (.090), where it still rose.
+    """
 
     dim: int = Field(32, ge=1, description="width of user and item vectors")
-    lr: float = Field(0.1, gt=0, description="learning rate of the user vector and its bias")
+    lr: float = Field(2.0, gt=0, description="learning rate of the user vector and its bias")
     common_lr_factor: float = Field(1.0, gt=0, description="learning rate of the common table = this x number of items")
-    personal_lr: float = Field(10.0, gt=0, description="learning rate of the personal table")
+    personal_lr: float = Field(1.0, gt=0, description="learning rate of the personal table")
     distance: float = Field(
-        0.1, ge=0, description="weight of the distance between personal and common rows, which grows (lambda)"
+        0.01, ge=0, description="weight of the distance between personal and common rows, which grows (lambda)"
     )
     sparsity: float = Field(0.001, ge=0, description="weight of the L1 norm of common rows (mu)")
     schedule: Literal["tanh", "constant"] = Field(
@@ -28,7 +31,7 @@ class FedRAPConfig(MethodConfig):
     epochs: int = Field(1, ge=1, description="local passes over the samples of a round")
     epoch_decay: float = Field(1.0, gt=0, le=1, description="factor of all learning rates from one pass to the next")
     round_decay: float = Field(1.0, gt=0, le=1, description="factor of all learning rates from one round to the next")
-    initial_scale: float = Field(1.0, gt=0, description="standard deviation of both initial item tables")
+    initial_scale: float = Field(0.1, gt=0, description="standard deviation of both initial item tables")
     personal_memory_gib: float = Field(
         8.0, gt=0, description="a run whose personal tables need more memory than this is refused"
     )
