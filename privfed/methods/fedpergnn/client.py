@@ -114,7 +114,7 @@ class FedPerGNNClients(StatefulClients):
                 table[rows.of_sample[places]],
             )
             loss = binary_cross_entropy_with_logits(logits, samples.labels[places], weight, reduction="sum")
-            loss.backward()  # type: ignore[no-untyped-call]
+            torch.autograd.backward(loss)
             for name, value in stacked.items():
                 if value.grad is not None:
                     found[name][clients] = value.grad

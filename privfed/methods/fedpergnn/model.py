@@ -78,7 +78,7 @@ class GraphNetwork:
         z = self._activated(p, "history", history)
         own = self._activated(p, "user", user.unsqueeze(1))
         q = self._activated(p, "candidate", items)
-        by_user, by_item = p["attention.weight"].split(self.dim, 1)
+        by_user, by_item = self._parts(p["attention.weight"])
         # [n, h, 1]: what items say, plus one number of the user's.
         attention = _affine(p, "neighbour", z) @ by_item + own @ by_user + p["attention.bias"]
         attention = torch.nn.functional.leaky_relu(attention, _LEAK) + _MASKED * (~present).unsqueeze(2)
@@ -86,8 +86,12 @@ class GraphNetwork:
         graph = _affine(p, "merge", torch.cat([pooled, own], 2))
         if self.predictor == "dot":
             return torch.bmm(q, graph.transpose(1, 2)).squeeze(2)
-        by_user, by_item = p["output.weight"].split(self.dim, 1)
-        return (q @ by_item + graph @ by_user + p["output.bias"]).squeeze(2)
+        by_user, by_item = self._parts(p["output.weight"])
+        return torch.baddbmm(graph @ by_user + p["output.bias"], q, by_item).squeeze(2)
+
+    def _parts(self, weight: Float[Tensor, "n both 1"]) -> tuple[Tensor, Tensor]:
+        """What a layer on [user, item] multiplies each of the two by."""
+        return weight[:, : self.dim], weight[:, self.dim :]
 
     def _activated(self, p: Mapping[str, Tensor], name: str, x: Float[Tensor, "n b dim"]) -> Float[Tensor, "n b dim"]:
         y = _affine(p, name, x)

@@ -11,12 +11,10 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.compute.devices import placed
+from privfed.compute.linear_algebra import eigenpairs_of
 from privfed.compute.tiles import tiles
 from privfed.federation import Call, Purpose
 from privfed.methods.shared.samples import TouchedRows
-
-_JITTER = 1e-6
-"""Share of the mean variance that is added to all, as fewer rows than columns have a singular covariance."""
 
 
 def with_pseudo_items(
@@ -38,8 +36,8 @@ def with_pseudo_items(
     unit = call.streams.normal(Purpose.LATENT, call.round, call.query_id, users, count * dim).view(clients, count, dim)
     # Pseudo items of a client come one after another: their places among its draws.
     place = torch.arange(len(owner)) - torch.searchsorted(owner, owner)
-    # [clients, count, dim] times the transposed root of the covariance.
-    made_up = (mean.unsqueeze(1) + torch.bmm(unit, root.transpose(1, 2)))[owner, place]
+    # [clients, count, dim] times the root of the covariance.
+    made_up = (mean.unsqueeze(1) + torch.bmm(unit, root))[owner, place]
     order = torch.cat([rows.owner * n_items + rows.ids, owner * n_items + ids]).argsort()
     everything = ((rows.owner, owner), (rows.ids, ids), (gradients, made_up))
     owners, items, values = (torch.cat(pair)[order] for pair in everything)
@@ -63,11 +61,11 @@ def _untouched(
 def _moments(
     owner: Int64[Tensor, " rows"], gradients: Float[Tensor, "rows dim"], clients: int
 ) -> tuple[Float[Tensor, "clients dim"], Float[Tensor, "clients dim dim"]]:
-    """Mean of every client's rows, and the Cholesky root of their covariance; zero for clients without rows."""
+    """Mean of every client's rows, and the root of their covariance; zero for clients without rows."""
     dim, counts = gradients.shape[1], torch.bincount(owner, minlength=clients)
     first, many = counts.cumsum(0) - counts, counts.clamp(min=1).unsqueeze(1)
     mean = torch.zeros(clients, dim).index_add_(0, owner, gradients) / many
-    covariance = torch.zeros(clients, dim, dim)
+    covariance = torch.zeros(clients, dim, dim, dtype=torch.float64)
     for span in tiles(clients):
         here = counts[span]
         if not len(here) or not here.max():
@@ -78,6 +76,8 @@ def _moments(
         # [tile, rows, dim], zero at padding.
         centred = (gradients[rows] - mean[span].unsqueeze(1)) * inside.unsqueeze(2)
         covariance[span] = torch.bmm(centred.transpose(1, 2), centred) / many[span].unsqueeze(2)
-    share = covariance.diagonal(dim1=1, dim2=2).mean(1) * _JITTER + torch.finfo(torch.float32).tiny
-    covariance.diagonal(dim1=1, dim2=2).add_(share.unsqueeze(1))
-    return mean, torch.linalg.cholesky_ex(covariance).L
+    values, vectors = eigenpairs_of(covariance)
+    # The symmetric root V sqrt(values) V^T is one, whatever signs and bases a routine chooses; fewer rows than columns
+    # leave values of zero, before rounding.
+    root = (vectors * values.clamp(min=0).sqrt().unsqueeze(1)) @ vectors.mT
+    return mean, root.float()

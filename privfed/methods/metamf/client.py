@@ -39,7 +39,7 @@ class MetaMFClients(StatefulClients):
             own = {name: value[clients] for name, value in model.items()}
             z = logits(own, table[rows.of_sample[places]])
             loss = binary_cross_entropy_with_logits(z, samples.labels[places], weight, reduction="sum")
-            loss.backward()  # type: ignore[no-untyped-call]
+            torch.autograd.backward(loss)
         everyone = torch.arange(len(call.clients))
         parts = [Dense(name, everyone, _minus_gradient(value)) for name, value in model.items()]
         left = Rows(_LEFT, rows.owner, rows.ids, _minus_gradient(table))

@@ -32,6 +32,7 @@ PLACES = [
     (scipy.linalg, "eigh"),
     (scipy.linalg, "cho_factor"),
     (scipy.sparse.linalg, "svds"),
+    (scipy.sparse.linalg, "eigsh"),
     (torch.linalg, "eigh"),
     (torch.linalg, "svd"),
     (torch.linalg, "cholesky"),
@@ -46,7 +47,7 @@ class Failing:
     def __init__(self, library, name, *, always=True):
         self.routine, self.always, self.tried = getattr(library, name), always, 0
         kind = torch.linalg.LinAlgError if library is torch.linalg else np.linalg.LinAlgError
-        self.error = scipy.sparse.linalg.ArpackError(-9999) if name == "svds" else kind("fails")
+        self.error = scipy.sparse.linalg.ArpackError(-9999) if name in {"svds", "eigsh"} else kind("fails")
 
     def __call__(self, *arguments, **named):
         if self.always or "driver" not in named:
@@ -116,6 +117,7 @@ PRODUCTS = {
     "puresvd, few users": (lambda: projector(pure_svd.item_factors(histories(12, 40), 5)), {"svds"}),
     "puresvd of full rank": (lambda: projector(pure_svd.item_factors(histories(), 20)), {"svd"}),
     "codes": (lambda: binarise_items(np.random.default_rng(4).normal(size=(40, 5)), 0).astype(float), {"qr", "svd"}),
+    "leading": (lambda: projector(la.leading_eigenvectors(positive(9), 3, np.ones(9))), {"eigsh"}),
     "balance": (lambda: inverse_root(np.full(4, 0.1), positive(4)), {"eigh"}),
     "start": (lambda: _roots(torch.from_numpy(positive(7)), 3), {"eigh"}),
 }
