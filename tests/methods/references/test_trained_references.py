@@ -143,6 +143,13 @@ def test_divergence_is_said_in_one_sentence(world, name):
         world(name, **SMALL[name] | {"lr": 1e30}).train(4)
 
 
+@ALL
+def test_no_two_tensors_of_a_checkpoint_share_memory(world, name):
+    server = world(name, **SMALL[name]).train(1).server
+    places = [value.untyped_storage().data_ptr() for value in server.state().values() if value.numel()]
+    assert len(places) == len(set(places))
+
+
 # The trainer
 
 

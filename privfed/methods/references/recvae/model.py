@@ -70,8 +70,8 @@ class RecVAEConfig(MethodConfig):
 
 
 def as_prior(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The encoder's parameters under the names of the prior's."""
-    return {PRIOR + name: value for name, value in below(ENCODER, parameters).items()}
+    """The encoder's parameters under the names of the prior's, as copies: a checkpoint keeps no tensor twice."""
+    return {PRIOR + name: value.clone() for name, value in below(ENCODER, parameters).items()}
 
 
 def posterior(
