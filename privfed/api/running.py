@@ -22,6 +22,7 @@ from privfed.guards.client_guard import BrokenUploadError
 from privfed.methods import Method
 from privfed.privacy import PrivacyPlan, configure
 from privfed.setup.config import ExperimentConfig
+from privfed.setup.controls import Control
 from privfed.setup.sizing import size
 from privfed.setup.target_plan import plan_for_epsilon
 
@@ -47,6 +48,7 @@ def run(
     target: str | None = None,
     split: SplitSpec | Mapping[str, Any] | None = None,
     protocol: AnyProtocol = "honest",
+    control: Control | None = None,
     folder: str | PathLike[str] | None = None,
     device: str = "cpu",
     log: Log | None = None,
@@ -73,6 +75,8 @@ def run(
         split: how held-out items are chosen: a `SplitSpec` or its fields. By default each user's newest item is tested
             and the second newest validates; where the data have no times, a random part of each history.
         protocol: "honest", or "paper" to compare with tables of PFedRec and GPFedRec, or a `Protocol`.
+        control: a control to run instead, which the method has to beat: "no-communication", where every device trains
+            alone, "shuffled", where histories say nothing about what is held out, or "untrained".
         folder: where to train, new or empty; by default a temporary folder (`Run.save` keeps it).
         device: "cpu", "cuda", ...
         log: called with (rounds done, metrics by name) whenever a round was evaluated.
@@ -99,6 +103,7 @@ def run(
         protocol=protocol,
         seed=seed,
         device=device,
+        control=control,
         **dict(options or {}),
     )
     parts = _parts(loaded, config)

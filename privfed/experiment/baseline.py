@@ -35,6 +35,7 @@ def popularity(config: ExperimentConfig, parts: Split) -> EvaluationResult | Non
             "method": {"name": POPULARITY},
             "privacy": PrivacyPlan.named("none"),
             "rounds": 1,
+            "control": None,
             "taps": config.taps.model_copy(update={"places": ()}),
         }
     )

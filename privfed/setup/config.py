@@ -16,6 +16,7 @@ from privfed.federation import (
 )
 from privfed.methods import Method, MethodConfig, method
 from privfed.privacy import PrivacyPlan, configure
+from privfed.setup.controls import Control
 from privfed.setup.method_settings import MethodTable
 
 TapPlace = Literal["raw", "wire", "sum", "model"]
@@ -100,6 +101,7 @@ class ExperimentConfig(BaseModel):
             client's own, `protocol` runs the real masking protocol too.
         device: where tensors live: `cpu`, `cuda`, `cuda:1`, ... (docs/results/performance.md, "On a GPU").
         deterministic: on a GPU, take only kernels that give the same bits every time; the CPU's always do.
+        control: a control to run instead of the method as it is (`privfed.setup.controls`); null runs the method.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -119,6 +121,7 @@ class ExperimentConfig(BaseModel):
     fidelity: Fidelity = "exact"
     device: str = "cpu"
     deterministic: bool = True
+    control: Control | None = None
 
     @property
     def method_name(self) -> str:
@@ -127,7 +130,14 @@ class ExperimentConfig(BaseModel):
 
     def decides(self) -> dict[str, JsonValue]:
         """Everything that decides the result; the processor is no choice, an accelerator's arithmetic is another."""
-        return self.model_dump(mode="json", exclude={"device", "deterministic"} if self.device == "cpu" else None)
+        fields = self.model_dump(mode="json")
+        if self.device == "cpu":
+            del fields["device"], fields["deterministic"]
+        if self.control is None:
+            del fields["control"]
+        if not self.protocol.precision:
+            del fields["protocol"]["precision"]
+        return fields
 
     def digest(self) -> str:
         """SHA-256 of everything that decides the result: the ledger's name for this run's noise."""
@@ -143,6 +153,8 @@ class ExperimentConfig(BaseModel):
         released = self.model_dump(mode="json", include={"data", "split", "method", "privacy"})
         released["negatives"] = self.protocol.model_dump(mode="json")["negatives"]
         released["dropped"] = [self.taps.inclusion, self.taps.users] if self.taps.inclusion else None
+        if self.control is not None:
+            released["control"] = self.control
         return Streams.from_seed(self.seed, json.dumps(released, sort_keys=True))
 
     def computing(self) -> AbstractContextManager[None]:
