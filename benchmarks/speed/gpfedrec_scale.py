@@ -156,14 +156,17 @@ class ComparingFederation(ForwardingFederation):
         """Release single uploads, and compare the graphs made from them."""
         release = super().collect(step, cohort, message, schema)
         updates, base, c = release.uploads["items"].flatten(1), self.server.items.flatten(), self.server.config
-        if c.graph is None:
-            raise ValueError("graphs are compared, and these settings make none: set graph")
-        exact = neighbourhoods(cosines(updates, base), c.graph, c.gamma, c.min_neighbours)
+        match c.graph:
+            case "similarity" | "distance" as metric:
+                pass
+            case _:
+                raise ValueError("graphs of item tables are compared, and these settings make none: set graph")
+        exact = neighbourhoods(cosines(updates, base), metric, c.gamma, c.min_neighbours)
         for width in WIDTHS:
             cosine = sketched_cosines(updates, base, width, np.random.default_rng(cohort.round))
-            near = neighbourhoods(cosine, c.graph, c.gamma, c.min_neighbours)
+            near = neighbourhoods(cosine, metric, c.gamma, c.min_neighbours)
             self.rows.append(compared(cohort.round, f"sketch {width}", near, exact))
-        coarse = neighbourhoods(cosines(updates, base, "bfloat16"), c.graph, c.gamma, c.min_neighbours)
+        coarse = neighbourhoods(cosines(updates, base, "bfloat16"), metric, c.gamma, c.min_neighbours)
         self.rows.append(compared(cohort.round, "bfloat16", coarse, exact))
         return release
 

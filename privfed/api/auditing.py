@@ -15,6 +15,7 @@ from privfed.audit.grid import AuditConfig, AuditProgress, Variant, run_audit
 from privfed.data import SplitSpec, split
 from privfed.methods import Method
 from privfed.privacy import configure
+from privfed.setup.controls import Control
 
 
 def audit(
@@ -30,6 +31,7 @@ def audit(
     target: str | None = None,
     split: SplitSpec | Mapping[str, Any] | None = None,
     protocol: AnyProtocol = "honest",
+    controls: Sequence[Control] = (),
     folder: str | PathLike[str] | None = None,
     workers: int | None = None,
     device: str = "cpu",
@@ -52,6 +54,8 @@ def audit(
         target: the behaviour to recommend, where the data have several.
         split: how held-out items are chosen.
         protocol: how quality is measured.
+        controls: what every method has to beat besides popularity, as `control` of `privfed.run`; the verdict says
+            where one is not beaten.
         folder: where the page and everything measured go; finished runs found there are kept. By default a temporary
             folder.
         workers: processes; one per core by default, and 1 for a method that was given as an object.
@@ -81,6 +85,7 @@ def audit(
         "seeds": tuple(range(seeds)),
         "rounds": 40 if rounds is None else rounds,
         "device": device,
+        "controls": tuple(controls),
         **dict(options or {}),
     }
     plans = _Plans(_list(epsilon), _list(privacy), trust, delta)

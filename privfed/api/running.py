@@ -22,6 +22,7 @@ from privfed.guards.client_guard import BrokenUploadError
 from privfed.methods import Method
 from privfed.privacy import PrivacyPlan, configure
 from privfed.setup.config import ExperimentConfig
+from privfed.setup.controls import Control
 from privfed.setup.sizing import size
 from privfed.setup.target_plan import plan_for_epsilon
 
@@ -48,6 +49,7 @@ def run(
     split: SplitSpec | Mapping[str, Any] | None = None,
     protocol: AnyProtocol = "honest",
     boost: Mapping[str, float] | None = None,
+    control: Control | None = None,
     folder: str | PathLike[str] | None = None,
     device: str = "cpu",
     log: Log | None = None,
@@ -77,6 +79,8 @@ def run(
         protocol: "honest", or "paper" to compare with tables of PFedRec and GPFedRec, or a `Protocol`.
         boost: behaviour -> standard deviations of a user's scores that the items it did this to gain when its device
             ranks, such as {"view": 2}; nothing is sent, so the guarantee is the same.
+        control: a control to run instead, which the method has to beat: "no-communication", where every device trains
+            alone, "shuffled", where histories say nothing about what is held out, or "untrained".
         folder: where to train, new or empty; by default a temporary folder (`Run.save` keeps it).
         device: "cpu", "cuda", ...
         log: called with (rounds done, metrics by name) whenever a round was evaluated.
@@ -104,6 +108,7 @@ def run(
         seed=seed,
         device=device,
         boost=boost and dict(boost),
+        control=control,
         **dict(options or {}),
     )
     parts = _parts(loaded, config)

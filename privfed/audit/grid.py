@@ -10,7 +10,7 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -33,6 +33,7 @@ from privfed.audit.attack_runs.attack_run import attack_taps
 from privfed.audit.attack_runs.attributes import attack_attributes
 from privfed.audit.attack_runs.supports import attack_supports
 from privfed.audit.checks.check_run import check_run
+from privfed.audit.controls import ControlRun, compared, first_of_groups, group, run_controls
 from privfed.audit.epsilon.canaries import CANARIES, CanaryError, audit_canaries
 from privfed.audit.epsilon.mechanism import audit_mechanism
 from privfed.audit.epsilon.wire_canaries import audit_wire_canaries
@@ -66,6 +67,7 @@ from privfed.methods import method as registered
 from privfed.privacy import PrivacyPlan
 from privfed.setup import MethodTable, our_variant
 from privfed.setup.config import AuditTapConfig, ExperimentConfig, TapConfig
+from privfed.setup.controls import CONTROLS, Control
 
 _POLL_SECONDS = 0.2
 _USERS_AT_ONCE = 2048
@@ -110,6 +112,7 @@ class AuditConfig(BaseModel):
         canaries: clients of a second training of every noised run, from which the epsilon of a whole person is
             estimated, or, where single uploads are released, people of a few more rounds whose uploads spell secrets; 0
             trains none. 1,000 give the epsilon of a whole person within some 15 %.
+        controls: controls to run beside every method (`privfed.setup.controls`), once for each seed.
         memory_limit_gib: bound on the update buffers of one run.
         device: where runs train; attacks read copies on the processor.
     """
@@ -128,6 +131,7 @@ class AuditConfig(BaseModel):
     taps: AuditTapConfig | TapConfig = AuditTapConfig()
     attributes: bool = False
     canaries: int = Field(CANARIES, ge=0)
+    controls: tuple[Control, ...] = ()
     memory_limit_gib: float | None = Field(None, gt=0)
     fidelity: Fidelity = "exact"
     device: str = "cpu"
@@ -263,6 +267,7 @@ class ExtraAudits:
 
     attributes: bool = False
     canaries: int = 0
+    controls: tuple[Control, ...] = ()
 
 
 def run_audit(
@@ -289,7 +294,7 @@ def run_audit(
     parts, cells = split(interactions, config.split), config.cells()
     (out / "cells").mkdir(exist_ok=True)
     digest = interactions.card.sha256 or interactions.name
-    more = ExtraAudits(config.attributes, config.canaries)
+    more = ExtraAudits(config.attributes, config.canaries, config.controls)
     files = [out / "cells" / f"{run_id(cell, digest, more)}.json" for cell in cells]
     runs = _run_cells(cells, parts, files, more, min(workers or os.cpu_count() or 1, len(cells)), progress)
     settings = config.model_dump(mode="json")
@@ -330,18 +335,22 @@ def _run_cells(
     total = audit_steps(cells)
     done = sum(_steps(cell) for cell, file in zip(cells, files, strict=True) if file.exists())
     missing = [(cell, file) for cell, file in zip(cells, files, strict=True) if not file.exists()]
+    groups = first_of_groups([cell for cell, _ in missing]) if more.controls else {}
     if workers == 1:
-        _run_here(missing, parts, more, _Signs(total, done, progress))
+        _run_here(missing, parts, more, groups, _Signs(total, done, progress))
         return _read(files)
     # A worker must not inherit threads of this process, and one thread each keeps results the same everywhere.
     spawn = multiprocessing.get_context("spawn")
     with _without_main(), spawn.Manager() as manager:
         queue: Queue[Sign] = manager.Queue()
         with ProcessPoolExecutor(workers, spawn, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            pending: set[Future[None]] = {
-                pool.submit(_cell_to_file, cell, parts, file, more, queue) for cell, file in missing
-            }
+            pending: set[Future[None]] = set()
             try:
+                beside = _in_processes(pool, groups, parts, more, queue)
+                pending |= {
+                    pool.submit(_cell_to_file, cell, parts, file, more, beside.get(group(cell), ()), queue)
+                    for cell, file in missing
+                }
                 while pending:
                     finished, pending = wait(pending, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
                     while True:
@@ -374,6 +383,26 @@ def _without_main() -> Iterator[None]:
         vars(main).update(hidden)
 
 
+def _in_processes(
+    pool: ProcessPoolExecutor,
+    groups: Mapping[str, ExperimentConfig],
+    parts: Split,
+    more: ExtraAudits,
+    queue: "Queue[Sign]",
+) -> dict[str, Sequence[ControlRun]]:
+    """Controls of every group of cells, each control in a process."""
+    futures = {
+        (key, control): pool.submit(run_controls, cell, parts, [control])
+        for key, cell in groups.items()
+        for control in more.controls
+    }
+    found: dict[str, list[ControlRun]] = {}
+    for (key, control), future in futures.items():
+        queue.put((cell_name(groups[key]), f"control: {CONTROLS[control]}", 0))
+        found.setdefault(key, []).extend(future.result())
+    return dict(found)
+
+
 def _read(files: Sequence[Path]) -> list[Run]:
     return [Run.model_validate_json(file.read_text(encoding="utf-8")) for file in files]
 
@@ -393,19 +422,31 @@ class _Signs:
             self.progress(AuditProgress(sign[0], self.done, self.total, sign[1]))
 
 
-def _run_here(missing: Sequence[tuple[ExperimentConfig, Path]], parts: Split, more: ExtraAudits, signs: _Signs) -> None:
-    """Cells one after another, with one thread as workers have."""
+def _run_here(
+    missing: Sequence[tuple[ExperimentConfig, Path]],
+    parts: Split,
+    more: ExtraAudits,
+    groups: Mapping[str, ExperimentConfig],
+    signs: _Signs,
+) -> None:
+    """Cells one after another, with one thread as workers have, after their controls."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
+        beside = {key: run_controls(cell, parts, more.controls) for key, cell in groups.items()}
         for cell, file in missing:
-            _cell_to_file(cell, parts, file, more, signs)
+            _cell_to_file(cell, parts, file, more, beside.get(group(cell), ()), signs)
     finally:
         torch.set_num_threads(threads)
 
 
 def _cell_to_file(
-    cell: ExperimentConfig, parts: Split, file: Path, more: ExtraAudits, queue: "Queue[Sign] | _Signs"
+    cell: ExperimentConfig,
+    parts: Split,
+    file: Path,
+    more: ExtraAudits,
+    controls: Sequence[ControlRun],
+    queue: "Queue[Sign] | _Signs",
 ) -> None:
     name = cell_name(cell)
 
@@ -416,14 +457,20 @@ def _cell_to_file(
     experiment = Experiment(cell, parts)
     result = experiment.run(progress=report)
     queue.put((name, "attacking", 0))
-    run = as_run(experiment.on_host(), result, file.stem, more)
+    run = as_run(experiment.on_host(), result, file.stem, more, controls)
     partial = file.with_suffix(".partial")
     partial.write_text(run.model_dump_json(), encoding="utf-8")
     partial.replace(file)
     queue.put((name, "attacked", ATTACKS_AS_ROUNDS))
 
 
-def as_run(experiment: Experiment, result: RunResult, name: str, more: ExtraAudits = ExtraAudits()) -> Run:
+def as_run(
+    experiment: Experiment,
+    result: RunResult,
+    name: str,
+    more: ExtraAudits = ExtraAudits(),
+    controls: Sequence[ControlRun] = (),
+) -> Run:
     """Attack a finished run and put everything measured into one record."""
     config, state = experiment.config, experiment.config.protocol.state
     started = time.perf_counter()
@@ -441,6 +488,8 @@ def as_run(experiment: Experiment, result: RunResult, name: str, more: ExtraAudi
         by_canaries, refused = _with_canaries(experiment, more.canaries)
         empirical, undone = empirical + by_canaries, undone + refused
     checks = check_run(experiment, result)
+    beside, without = compared(result.selected, controls)
+    undone = undone + without
     attack_s = time.perf_counter() - started
     trained = experiment.registered.training.step is not None
     costs, selected = result.costs, result.selected
@@ -477,6 +526,7 @@ def as_run(experiment: Experiment, result: RunResult, name: str, more: ExtraAudi
         empirical=empirical,
         checks=checks,
         attributes=attributes,
+        controls=beside,
         ledger=_ledger(result),
         not_run=undone,
         inclusion=0 if experiment.inclusion is None else len(experiment.inclusion),
@@ -534,7 +584,8 @@ def _once(reasons: Sequence[NotRun]) -> list[NotRun]:
 
 def run_id(cell: ExperimentConfig, data: str, more: ExtraAudits = ExtraAudits()) -> str:
     """Readable and unique: method, plan, seed, and a digest of configuration, data and version."""
-    decides = {"cell": cell.decides(), "data": data, "privfed": privfed.__version__} | asdict(more)
+    further = {name: value for name, value in asdict(more).items() if name != "controls" or value}
+    decides = {"cell": cell.decides(), "data": data, "privfed": privfed.__version__} | further
     digest = config_sha256(decides)[:12]
     return f"{formatting.file_name(cell.method_name)}-{cell.privacy.slug}-seed{cell.seed}-{digest}"
 
@@ -595,4 +646,7 @@ def not_run(config: AuditConfig) -> list[NotRun]:
     if not config.canaries:
         why = "they need a second training with canary clients: set canaries=200 or more"
         reasons.append(NotRun(what="the epsilon of whole people, by canaries", why=why))
+    if missing := [name for control, name in CONTROLS.items() if control not in config.controls]:
+        why = "every control is a further training: name those you want in controls"
+        reasons.append(NotRun(what=f"controls ({formatting.listed(missing)})", why=why))
     return reasons

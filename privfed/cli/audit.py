@@ -65,6 +65,16 @@ def audit(
     ] = None,
     epsilon: Annotated[list[float] | None, options.Epsilon] = None,
     protocol: options.Protocol = None,
+    controls: Annotated[
+        str | None,
+        typer.Option(
+            "--controls",
+            metavar="NAMES",
+            help="What every method has to beat besides popularity: no-communication, shuffled or untrained, several "
+            "between commas, or all; each is one more training.",
+            show_default="none",
+        ),
+    ] = None,
     settings: options.Settings = None,
     workers: Annotated[
         int | None,
@@ -107,6 +117,7 @@ def audit(
         "rounds": rounds,
         "seeds": seeds,
         "protocol": protocol,
+        "controls": None if controls is None else _controls(controls),
         "device": device,
         "methods": method,
         "plans": privacy,
@@ -169,6 +180,13 @@ def audit(
     _tell(screen, out, report, config.protocol.sentence(), failures, synthetic=interactions.card.synthetic)
     if report.contradictions or failures:
         raise typer.Exit(CONTRADICTED)
+
+
+def _controls(names: str) -> list[str]:
+    """The controls that a list between commas names."""
+    from privfed.setup.controls import CONTROLS
+
+    return list(CONTROLS) if names == "all" else [name.strip() for name in names.split(",")]
 
 
 def _check(cells: "Sequence[ExperimentConfig]", parts: "Split", screen: Screen) -> None:

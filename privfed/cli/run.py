@@ -58,6 +58,16 @@ def run(
     ] = None,
     epsilon: Annotated[float | None, options.Epsilon] = None,
     protocol: options.Protocol = None,
+    control: Annotated[
+        str | None,
+        typer.Option(
+            "--control",
+            metavar="NAME",
+            help="Run a control instead, which METHOD has to beat: no-communication (every device trains alone), "
+            "shuffled (histories that say nothing) or untrained.",
+            show_default=False,
+        ),
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option("--config", metavar="FILE", help="A TOML file with any of these fields.", show_default=False),
@@ -101,6 +111,7 @@ def run(
     from privfed.experiment import Experiment
     from privfed.experiment.baseline import held_out
     from privfed.experiment.folder import CLIENT_STATE
+    from privfed.setup.controls import SILENT, control_sentence
     from privfed.setup.sizing import size
 
     processes = Processes.launched()
@@ -111,6 +122,7 @@ def run(
         "seed": seed,
         "privacy": None if epsilon else privacy,
         "protocol": protocol,
+        "control": control,
         "device": device,
         "columns": options.columns(user_column, item_column, time_column, rating_column, behaviour_column),
         "method": None if method is None else {"name": method},
@@ -160,16 +172,19 @@ def run(
         split_line(parts, interactions),
         f"Protocol: {chosen.protocol.sentence()}",
         f"Plan: {chosen.privacy.name} (fidelity: {chosen.fidelity})",
+        *([control_sentence(chosen.control)] if chosen.control else []),
         *choices,
-        *forecast_lines(forecast),
+        *([] if chosen.control in SILENT else forecast_lines(forecast)),
         *training.remarks(experiment),
         *training.variant(experiment),
         "",
     )
     record.write(out)
     start.keep(experiment, out, origin, screen)
-    mark = synthetic_mark(synthetic=interactions.card.synthetic)
-    result = training.train(experiment, out, screen, resume=resume, parts=evaluated, mark=mark)
+    result = training.train(
+        experiment, out, screen, resume=resume, parts=evaluated,
+        mark=synthetic_mark(synthetic=interactions.card.synthetic),
+    )  # fmt: skip
     experiment.storage.remove()
     _tell(screen, out, experiment, interactions, result, forecast, origin)
 
@@ -222,13 +237,15 @@ def _tell(
     from privfed.cli.show import guarantee_box, utility_table
     from privfed.experiment.baseline import popularity
     from privfed.setup import our_variant
+    from privfed.setup.controls import CONTROLS
 
     chosen, synthetic = experiment.config, interactions.card.synthetic
+    name = chosen.method_name + (f" ({CONTROLS[chosen.control]})" if chosen.control else "")
     popular = popularity(chosen, experiment.parts)
     baselines = result.test.baselines if popular is None else {POPULARITY: popular.metrics}
     rounds_done = result.selected.round + 1
     screen.result(
-        utility_table(chosen.method_name, result.test, baselines, rounds=rounds_done, synthetic=synthetic),
+        utility_table(name, result.test, baselines, rounds=rounds_done, synthetic=synthetic),
         *([f"Protocol: {chosen.protocol.sentence()}"] if screen.quiet else []),
         guarantee_box(result.guarantee),
     )
@@ -238,7 +255,7 @@ def _tell(
     up, down = formatting.volume(result.costs.up_bytes), formatting.volume(result.costs.down_bytes)
     screen.explain(f"Traffic as counted: {up} up and {down} down in the whole run.")
     screen.explain(f"Files: {', '.join(files)} in {out}")
-    screen.result(*closing_lines(chosen.method_name, result, popular, synthetic=synthetic))
+    screen.result(*closing_lines(name, result, popular, synthetic=synthetic))
     screen.explain(f"Next: {next_step(out, result, popular)}")
     screen.document(
         {
@@ -249,6 +266,7 @@ def _tell(
             "split": experiment.parts.describe(),
             "protocol": chosen.protocol.sentence(),
             "plan": chosen.privacy.name,
+            "control": chosen.control,
             "our_variant": our_variant(chosen.method),
             "start_from": origin,
             "forecast": forecast.model_dump(mode="json"),

@@ -16,6 +16,7 @@ from privfed.cli.tables import plain_table
 from privfed.data import DatasetCard, Interactions, Split
 from privfed.evaluation import EvaluationResult, Metric
 from privfed.privacy import Forecast, Guarantee
+from privfed.setup.controls import CONTROLS
 
 _ERRORS = {"mse": "MSE", "rmse": "RMSE", "mae": "MAE"}
 
@@ -199,7 +200,23 @@ def audit_table(report: AuditReport, *, synthetic: bool) -> Group:
             f"{formatting.share(attack.auc.value)} ({attack.attack})" if attack else "none was run",
             formatting.volume(cell.cost.up_bytes_per_client_round),
         )
-    return Group(table, *_leaks(report, synthetic=synthetic))
+    return Group(table, *_controls(report, synthetic=synthetic), *_leaks(report, synthetic=synthetic))
+
+
+def _controls(report: AuditReport, *, synthetic: bool) -> list[Table]:
+    """What methods gain over controls, where these were run."""
+    rows = [
+        [
+            f"{cell.method}, {cell.setting.name}",
+            CONTROLS[row.control],
+            f"{formatting.metric(row.name, row.k)} {formatting.share(row.users.value)}",
+            f"{formatting.signed(row.gain.value)} [{formatting.signed(row.gain.lo)}, {formatting.signed(row.gain.hi)}]",
+        ]
+        for cell in report.aggregates
+        for row in cell.controls
+    ]
+    title = f"Beside controls{synthetic_mark(synthetic=synthetic)}"
+    return [plain_table(title, ("method, mechanism", "control", "of the control", "gain"), rows)] if rows else []
 
 
 def _leaks(report: AuditReport, *, synthetic: bool) -> list[Table]:

@@ -30,6 +30,7 @@ from privfed.guards.overflow import refuse_overflow
 from privfed.methods import ClientData
 from privfed.privacy import Forecast, Ledger, forecast
 from privfed.setup import our_variant
+from privfed.setup.controls import SILENT
 
 
 def predict(experiment: Experiment) -> Forecast:
@@ -134,7 +135,7 @@ def train(
                 with (directory / METRICS).open("ab") as file:
                     file.write(metric_lines([evaluated]).encode())
             advance(reached, live(evaluated.results[parts[0]]) if evaluated else "")
-            if first_round is None:
+            if first_round is None and config.control not in SILENT:
                 first_round = time.perf_counter() - started
                 left = first_round * (config.rounds - reached)
                 screen.note(

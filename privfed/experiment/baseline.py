@@ -36,6 +36,7 @@ def popularity(config: ExperimentConfig, parts: Split) -> EvaluationResult | Non
             "privacy": PrivacyPlan.named("none"),
             "rounds": 1,
             "boost": {},
+            "control": None,
             "taps": config.taps.model_copy(update={"places": ()}),
         }
     )

@@ -55,7 +55,7 @@ class Experiment(Assembly):
         if self.config.device == "cpu":
             return self
         config = self.config.model_copy(update={"device": "cpu"})
-        same = Experiment(config, self.parts, self.streams, self.processes, self.hosted)
+        same = Experiment(config, self.given, self.streams, self.processes, self.hosted)
         with self.config.computing():
             states = all_on_host(self.server.state()), all_on_host(self.clients.state())
         same.continue_from(*states)
@@ -66,7 +66,15 @@ class Experiment(Assembly):
         return self.recommend_each(torch.tensor([user]), t)[0]
 
     def recommend_each(self, users: Tensor, t: int) -> Tensor:
-        """Scores `[users, items]` on the devices of `users`, as `recommend` gives those of one."""
+        """Scores `[users, items]` on the devices of `users`, as `recommend` gives those of one.
+
+        Raises:
+            ValueError: every device trained alone, and what it learned was measured and not kept.
+        """
+        if self.config.control == "no-communication":
+            raise ValueError(
+                "devices that train alone are measured and keep no model: recommend from a run without a control"
+            )
         scores, boost = [], Boost(self.config.boost, self.parts, self.config.protocol.task)
         with self.config.computing():
             for some in torch.split(moved(users), _TILES_SCORED_AT_ONCE * tile_size()):

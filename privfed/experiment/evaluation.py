@@ -47,16 +47,20 @@ class PrivateEvaluation:
         hosted = placed(e.processes.hosted(e.n_users))
         for users in torch.split(hosted, simulation.chunk_size(e.server.schema)):
             message, updates = e.rehearse(users, t, e.server.schema)
-            self._score(users, message, updates)
+            self.score(users, message, updates)
             e.clients.discard()
 
     def result(self, t: int) -> RoundEvaluation:
         """After round `t`: score what was received, where that is the state, and sum up."""
-        e = self.experiment
         if not self.private:
-            message = e.server.public()
-            for users in torch.split(self._with_held_out(), _TILES_SCORED_AT_ONCE * tile_size()):
-                self._score(users, message.addressed_to(users), None)
+            message = self.experiment.server.public()
+            for users in torch.split(self.with_held_out(), _TILES_SCORED_AT_ONCE * tile_size()):
+                self.score(users, message.addressed_to(users), None)
+        return self.summary(t)
+
+    def summary(self, t: int) -> RoundEvaluation:
+        """Sum up what was scored, as the quality after round `t`, and forget it."""
+        e = self.experiment
         for evaluator in self.evaluators.values():
             for measured in e.processes.every(evaluator.measured):
                 evaluator.include(measured)
@@ -69,7 +73,7 @@ class PrivateEvaluation:
             evaluator.reset()
         return RoundEvaluation(t, results, by_user)
 
-    def _with_held_out(self) -> Tensor:
+    def with_held_out(self) -> Tensor:
         """Users of this process with a held-out item in any evaluated part, ascending."""
         users = placed(np.unique(np.concatenate([one.users for one in self.evaluators.values()])))
         return self.experiment.processes.own(users, self.experiment.n_users)
@@ -77,9 +81,10 @@ class PrivateEvaluation:
     def _observe_chunk(self, clients: Clients, call: Call, message: Message, updates: ClientUpdates) -> None:
         del clients
         if call.step == self.experiment.registered.training.step:
-            self._score(call.clients, message, updates)
+            self.score(call.clients, message, updates)
 
-    def _score(self, users: Tensor, message: Message, updates: ClientUpdates | None) -> None:
+    def score(self, users: Tensor, message: Message, updates: ClientUpdates | None) -> None:
+        """Score users on their own tuned models, or, without updates, on what they received."""
         who, whole = on_host(users), None
         for evaluator in self.evaluators.values():
             candidates = evaluator.candidates(who)

@@ -12,6 +12,7 @@ from privfed.engines.simulation import Simulation, SimulationProgress
 from privfed.engines.transcript import Transcript
 from privfed.engines.witness import Witness
 from privfed.evaluation import UNCOUNTED, Part, RoundEvaluation
+from privfed.experiment.alone import train_alone
 from privfed.experiment.evaluation import PrivateEvaluation
 from privfed.experiment.result import RunResult
 from privfed.federation import Ranges, StatefulClients
@@ -19,10 +20,13 @@ from privfed.federation.hosted_clients import HostedClients
 from privfed.privacy import Guarantee, Ledger
 from privfed.privacy.statements import CATALOGUE_WARNING, derived_catalogue
 from privfed.setup.assembly import Assembly
+from privfed.setup.controls import SILENT
 
 Progress = Callable[[int, RoundEvaluation | None], None]
 """Called after every round with its number and, where it was evaluated, its utility."""
 
+BEFORE_TRAINING = -1
+"""Number of the round after which a model is untrained."""
 _LEDGER, _CHECKPOINT, _TAPS = "ledger.jsonl", "checkpoint", "taps"
 
 
@@ -71,10 +75,19 @@ class TrainingRun:
 
     def train(self, progress: Progress | None) -> None:
         """Train the rounds that are left."""
+        cpu, wall = time.process_time(), time.perf_counter()
+        first = self._first_round()
+        if self._assembly.config.control in SILENT:
+            self._control(first, progress)
+        else:
+            self._rounds(first, progress)
+        self._cpu_seconds, self._wall_seconds = time.process_time() - cpu, time.perf_counter() - wall
+
+    def _rounds(self, first: int, progress: Progress | None) -> None:
+        """The rounds from `first` on."""
         config = self._assembly.config
         server = self._assembly.server if self._witness is None else self._witness.server(self._assembly.server)
-        cpu, wall = time.process_time(), time.perf_counter()
-        for t in range(self._first_round(), config.rounds):
+        for t in range(first, config.rounds):
             due = bool(self._parts) and config.evaluated(t)
             self._evaluation.observe(self._simulation, t, due=due)
             self._simulation.run(server, t)
@@ -85,7 +98,23 @@ class TrainingRun:
                 self._save(t + 1)
             if progress is not None:
                 progress(t, evaluated)
-        self._cpu_seconds, self._wall_seconds = time.process_time() - cpu, time.perf_counter() - wall
+
+    def _control(self, first: int, progress: Progress | None) -> None:
+        """A control without a federation; nothing is done where it is finished already."""
+        config = self._assembly.config
+        if first == config.rounds:
+            return
+        if config.control == "untrained":
+            # Scored as received: a device that trains before it recommends has a trained model.
+            self._evaluation.private = False
+            self._history = [self._evaluation.result(BEFORE_TRAINING)] if self._parts else []
+        else:
+            due = [t for t in range(config.rounds) if self._parts and config.evaluated(t)]
+            self._history = train_alone(self._assembly, self._evaluation, due)
+        self._save(config.rounds)
+        if progress is not None:
+            for evaluated in self._history:
+                progress(evaluated.round, evaluated)
 
     def result(self) -> RunResult:
         """What was measured."""

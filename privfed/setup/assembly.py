@@ -30,6 +30,7 @@ from privfed.federation.hosted_clients import HostedClients
 from privfed.methods import ClientData, ItemBlocks, Method, MethodConfig, PublicInfo
 from privfed.privacy.refusals import refuse_unprotected_blocks
 from privfed.setup.config import ExperimentConfig
+from privfed.setup.controls import shuffled_histories
 from privfed.setup.inclusion import InclusionBits
 from privfed.setup.padding import padded_data
 from privfed.setup.refusals import refuse_method, refuse_shared
@@ -44,7 +45,7 @@ class Assembly:
     Attributes:
         config: everything that decides the result; what its plan leaves open is chosen first.
         parts: train, validation and test, before any inclusion bit: what is evaluated, and what an adversary may
-            know of popularity.
+            know of popularity. Of the control `shuffled`, the shuffled ones.
         registered: the method.
         choices: what was chosen for a plan with a target, a sentence each.
         streams: keys of all parties; from the seed, unless `keys` gives others (a process of a deployment has its own).
@@ -52,6 +53,7 @@ class Assembly:
         hosted: numbers of the users whose clients are here, ascending; None where it is everybody.
         client_state: folder whose files keep the private state of clients, which disk then bounds and not memory; None
             keeps it in memory. It decides nothing of the result.
+        given: the parts as they were given.
         inclusion: inclusion bits of training items of audited users; None where there are none.
         trained: `parts` without dropped items: what clients hold.
         public_info: all that the server was built from.
@@ -72,6 +74,7 @@ class Assembly:
     registered: Method = field(init=False)
     choices: tuple[str, ...] = field(init=False)
     streams: Streams = field(init=False)
+    given: Split = field(init=False)
     inclusion: InclusionBits | None = field(init=False)
     trained: Split = field(init=False)
     public_info: PublicInfo = field(init=False)
@@ -89,6 +92,9 @@ class Assembly:
         settings = self.config.settings()
         refuse_method(self.registered, settings, self.config)
         refuse_shared(self.processes, self.config.fidelity, self.tapped_places())
+        self.given = self.parts
+        if self.config.control == "shuffled":
+            self.parts = shuffled_histories(self.parts, self.config.seed)
         self.inclusion = self._inclusion_bits()
         self.trained = self.parts if self.inclusion is None else self.inclusion.applied_to(self.parts)
         sized = size(self.config, self.trained)

@@ -16,6 +16,7 @@ from privfed.federation import (
 )
 from privfed.methods import Method, MethodConfig, method
 from privfed.privacy import PrivacyPlan, configure
+from privfed.setup.controls import Control
 from privfed.setup.method_settings import MethodTable
 
 TapPlace = Literal["raw", "wire", "sum", "model"]
@@ -102,6 +103,7 @@ class ExperimentConfig(BaseModel):
         deterministic: on a GPU, take only kernels that give the same bits every time; the CPU's always do.
         boost: behaviour -> standard deviations of a user's scores that its own items of this behaviour gain when its
             device ranks; nothing is sent, and training is as without it (`privfed.evaluation.boost`).
+        control: a control to run instead of the method as it is (`privfed.setup.controls`); null runs the method.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -122,6 +124,7 @@ class ExperimentConfig(BaseModel):
     device: str = "cpu"
     deterministic: bool = True
     boost: dict[str, float] = Field(default_factory=dict)
+    control: Control | None = None
 
     @property
     def method_name(self) -> str:
@@ -130,8 +133,15 @@ class ExperimentConfig(BaseModel):
 
     def decides(self) -> dict[str, JsonValue]:
         """Everything that decides the result; the processor is no choice, an accelerator's arithmetic is another."""
-        silent = {"device", "deterministic"} if self.device == "cpu" else set[str]()
-        return self.model_dump(mode="json", exclude=silent if self.boost else silent | {"boost"})
+        fields = self.model_dump(mode="json")
+        if self.device == "cpu":
+            del fields["device"], fields["deterministic"]
+        for name in ("boost", "control"):
+            if not fields[name]:
+                del fields[name]
+        if not self.protocol.precision:
+            del fields["protocol"]["precision"]
+        return fields
 
     def digest(self) -> str:
         """SHA-256 of everything that decides the result: the ledger's name for this run's noise."""
@@ -147,6 +157,8 @@ class ExperimentConfig(BaseModel):
         released = self.model_dump(mode="json", include={"data", "split", "method", "privacy"})
         released["negatives"] = self.protocol.model_dump(mode="json")["negatives"]
         released["dropped"] = [self.taps.inclusion, self.taps.users] if self.taps.inclusion else None
+        if self.control is not None:
+            released["control"] = self.control
         return Streams.from_seed(self.seed, json.dumps(released, sort_keys=True))
 
     def computing(self) -> AbstractContextManager[None]:

@@ -9,8 +9,9 @@ from collections.abc import Collection
 from privfed.compute.processes import Processes, ProcessesError
 from privfed.contracts import Fidelity, MethodProfile, Tap
 from privfed.methods import Method, MethodConfig
-from privfed.privacy import PlanError
+from privfed.privacy import PlanError, PrivacyPlan
 from privfed.setup.config import ExperimentConfig
+from privfed.setup.controls import SILENT, Control
 
 
 def method_profile(method: Method, settings: MethodConfig | None = None) -> MethodProfile:
@@ -45,6 +46,21 @@ def refuse_method(method: Method, settings: MethodConfig, config: ExperimentConf
             f"{method.name} {does}, and protocol.task is {config.protocol.task}: set protocol.task={task}, or choose a "
             f"method or a task of the method that fits"
         )
+    if config.control is not None:
+        _refuse_control(method, config.control, plan)
+
+
+def _refuse_control(method: Method, control: Control, plan: PrivacyPlan) -> None:
+    """Refuse a control that says nothing about the method or the plan."""
+    if control in SILENT and not plan.unprotected:
+        raise PlanError(
+            f"control = {control!r} sends nothing, so the plan {plan.name!r} has nothing to protect: leave the plan out"
+        )
+    if control == "no-communication" and method.traits.public_target:
+        raise PlanError(
+            f"control = 'no-communication' is for private histories, and those of {method.name} are public: choose "
+            f"another control"
+        )
 
 
 def refuse_shared(processes: Processes, fidelity: Fidelity, taps: Collection[Tap]) -> None:
@@ -70,6 +86,8 @@ def refuse_over_nodes(config: ExperimentConfig) -> None:
     Raises:
         PlanError: it was configured.
     """
+    if config.control is not None:
+        raise PlanError(f"control = {config.control!r} is simulated in one process: run it there, or leave it out")
     mechanism, method = config.privacy.mechanism, config.registered()
     if (reason := mechanism.node_refusal) is not None:
         raise PlanError(reason)

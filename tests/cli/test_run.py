@@ -51,6 +51,23 @@ def test_json_is_all_there_is_on_standard_output(cli: Callable, tmp_path: Path) 
     assert "fedmf (synthetic) 2/2: valid HR@10" in answer.err
 
 
+def test_a_control_is_named_wherever_its_numbers_are(cli: Callable, tmp_path: Path) -> None:
+    words = ("run", "fedmf", *DATA, "--rounds", 2, "--control", "untrained", "--out")
+    out = " ".join(cli(*words, tmp_path / "r").out.split())
+    assert "Control: nothing is trained" in out
+    assert "Quality: fedmf (the untrained model) is worse than recommending the most popular items" in out
+    assert "Traffic: about" not in out
+    assert cli(*words, tmp_path / "json", "--json").document["control"] == "untrained"
+    assert {row["round"] for row in lines(tmp_path / "json" / "metrics.jsonl")} == {-1}
+
+
+def test_a_control_that_is_none_is_refused(call: Callable, tmp_path: Path) -> None:
+    for words in (("run", "fedmf", "--control"), ("audit", "--method", "fedmf", "--controls")):
+        answer = call(*words, "luck", *DATA, "--out", tmp_path / "r")
+        assert answer.code
+        assert "'no-communication', 'shuffled' or 'untrained'" in answer.err
+
+
 def test_words_for_people(cli: Callable, tmp_path: Path) -> None:
     answer = cli("run", "fedmf", *DATA, "--rounds", 2, "--privacy", LAPLACE, "--out", tmp_path / "r")
     out = " ".join(answer.out.split())

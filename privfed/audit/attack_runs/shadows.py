@@ -54,7 +54,9 @@ def shadow_view(experiment: Experiment, target: Float32[np.ndarray, "users items
 def shadow_of(experiment: Experiment, inclusion: InclusionBits, seed: int) -> Experiment:
     """The same experiment under other inclusion bits and another seed, with nothing tapped."""
     config = experiment.config
-    changes = {"seed": seed, "taps": TapConfig(places=(), users=config.taps.users), "evaluate_every": config.rounds}
+    taps = TapConfig(places=(), users=config.taps.users)
+    # The parts are shuffled already where the control is, so it is left out.
+    changes = {"seed": seed, "taps": taps, "evaluate_every": config.rounds, "control": None}
     return Experiment(config.model_copy(update=changes), inclusion.applied_to(experiment.parts))
 
 

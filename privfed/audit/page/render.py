@@ -100,7 +100,7 @@ def _first_screen(report: AuditReport) -> dict[str, Any]:
     metric = next(((row.utility.name, row.utility.k) for row in found.rows if row.utility), None)
     return {
         "headline": found.sentence.partition(":")[0].rstrip("."),
-        "deck": f"{formatting.capital(found.sentence.partition(': ')[2])} {report.advice}".strip(),
+        "deck": f"{formatting.capital(found.sentence.partition(': ')[2])} {found.controls} {report.advice}".strip(),
         "groups": overview.groups(found),
         "three": overview.three(report, found),
         "legend_of_grades": overview.legend(),
@@ -141,6 +141,8 @@ def _utility_and_cost(report: AuditReport) -> dict[str, Any]:
     return {
         "metrics": [formatting.metric(name, k) for name, k in metrics_on_test(report)],
         "utility": rows.utility(report),
+        "control_heads": rows.CONTROLS,
+        "controls": rows.controls(report),
         "several_states": len({row.state for cell in protected_cells(report) for row in cell.utility}) > 1,
         "cost_heads": rows.COST,
         "costs": rows.costs(report),

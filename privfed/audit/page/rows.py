@@ -22,6 +22,7 @@ from privfed.audit.report.records import (
     UtilityCell,
 )
 from privfed.audit.report.support_sentences import columns as leak_columns
+from privfed.setup.controls import CONTROLS as CONTROL_NAMES
 
 Line = dict[str, Any]
 CellText = tuple[str, ...]
@@ -30,6 +31,7 @@ CellText = tuple[str, ...]
 COST = ("Sent", "Received", "Training", "Privacy layer", "Attacks", "Processor", "Memory", "Uploads clipped")
 MEASURED = ("What", "How", "Measured", "Claimed", "Verdict")
 INCLUSION = ("Attack", "Sees", "AUC", "Highest possible", "TPR at 1 %", "Highest there", "Verdict")
+CONTROLS = ("Control", "Metric", "Of the control", "Gain of the method")
 ATTRIBUTES = ("Attribute", "Guessed from", "AUC", "Balanced accuracy", "Largest class")
 
 
@@ -61,6 +63,23 @@ def utility(report: AuditReport) -> list[Line]:
                 }
             )
     return rows
+
+
+def controls(report: AuditReport) -> list[Line]:
+    """Every control of every cell, and what the method gains over it."""
+    return [
+        title(report, cell)
+        | {
+            "cells": [
+                (formatting.capital(CONTROL_NAMES[row.control]),),
+                (formatting.metric(row.name, row.k),),
+                (formatting.share(row.users.value), _range(row.users)),
+                (formatting.signed(row.gain.value), _signed_range(row.gain)),
+            ]
+        }
+        for cell in protected_cells(report)
+        for row in cell.controls
+    ]
 
 
 def chosen_attack(report: AuditReport, cell: Cell, row: AttackCell) -> Line:
@@ -258,6 +277,10 @@ def provenance(report: AuditReport) -> list[tuple[str, str]]:
         ("Configuration", f"sha256 {report.config_sha256}"),
         ("privfed", report.privfed_version),
     ]
+
+
+def _signed_range(interval: Interval) -> str:
+    return f"{formatting.signed(interval.lo)} to {formatting.signed(interval.hi)}"
 
 
 def _range(interval: Interval) -> str:

@@ -20,6 +20,7 @@ from privfed.audit.report.records import (
     CeilingRow,
     Cell,
     CodeLeak,
+    ControlRow,
     CostRow,
     EmpiricalRow,
     Interval,
@@ -93,6 +94,7 @@ def _cell(runs: list[Run]) -> Cell:
             support=_support([run.support for run in runs if run.support is not None]),
             empirical=_empirical([row for run in runs for row in run.empirical]),
             attributes=_attributes([row for run in runs for row in run.attributes]),
+            controls=_controls([row for run in runs for row in run.controls]),
             ledger=weakest.ledger,
             cost=_cost(runs),
         )
@@ -202,6 +204,19 @@ def _attributes(rows: list[AttributeRow]) -> list[AttributeRow]:
             }
         )
         for same in ways.values()
+    ]
+
+
+def _controls(rows: list[ControlRow]) -> list[ControlRow]:
+    """Means over the seeds, control by control."""
+    return [
+        same[0].model_copy(
+            update={
+                "users": _over_users([row.users for row in same]),
+                "gain": _over_users([row.gain for row in same]),
+            }
+        )
+        for same in grouped(rows, lambda row: row.control).values()
     ]
 
 

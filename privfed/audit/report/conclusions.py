@@ -14,4 +14,5 @@ def conclude(report: AuditReport) -> AuditReport:
         update={"contradictions": find_contradictions(report), "statements": make_statements(report)}
     )
     found = verdict(report)
-    return report.model_copy(update={"verdict": found.sentence, "advice": found.advice})
+    said = " ".join(filter(None, [found.sentence, found.controls]))
+    return report.model_copy(update={"verdict": said, "advice": found.advice})

@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from attacks import AttackResult
+from privfed.setup.controls import Control
 
 SCHEMA_VERSION: Literal[3] = 3
 
@@ -75,6 +76,23 @@ class UtilityRow(_Row):
     hi: Number
     n_users: int = Field(ge=0)
     gain: Interval | None = None
+
+
+class ControlRow(_Row):
+    """A control beside a run: what it reached, and what the run gains over it.
+
+    Attributes:
+        control: Which it is (`privfed.setup.controls`).
+        name, k: The metric, on the test part.
+        users: Its value for the control.
+        gain: The run's value less that of the control, paired by user.
+    """
+
+    control: Control
+    name: str
+    k: int
+    users: Interval
+    gain: Interval
 
 
 class SupportClaimRow(_Row):
@@ -477,6 +495,7 @@ class Run(_Row):
     empirical: list[EmpiricalRow] = []
     attributes: list[AttributeRow] = []
     checks: list[Check] = []
+    controls: list[ControlRow] = []
     inclusion: int = 0
     ledger: list[LedgerLine] = []
     not_run: list[NotRun] = []
@@ -618,6 +637,7 @@ class Cell(_Row):
     support: SupportLeak | None = None
     empirical: list[EmpiricalRow] = []
     attributes: list[AttributeRow] = []
+    controls: list[ControlRow] = []
     ledger: list[LedgerLine] = []
     cost: CostRow
     headline: Headline | None = None

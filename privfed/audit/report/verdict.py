@@ -14,6 +14,7 @@ from privfed.audit.report.grades import GRADES, Grade, grade
 from privfed.audit.report.headline import main_utility, popularity_utility, protected_cells, unprotected
 from privfed.audit.report.names import short_names
 from privfed.audit.report.records import AuditReport, Cell, Interval, UtilityCell
+from privfed.setup.controls import CONTROLS
 
 Group = Literal["good", "guaranteed", "nothing"]
 GROUPS: dict[Group, str] = {
@@ -87,12 +88,15 @@ class Verdict:
         rows: every setting, best first.
         sentence: how many are guaranteed and useful, by name.
         advice: what to do.
+        controls: which settings are no better than a control, in one sentence; empty where all are better, or no
+            control was run.
         pick: the setting that the advice names; None where it names none.
     """
 
     rows: list[VerdictRow]
     sentence: str
     advice: str
+    controls: str
     pick: VerdictRow | None
 
 
@@ -103,7 +107,8 @@ def verdict(report: AuditReport) -> Verdict:
         (_row(report, cell, names[cell.method, cell.setting.slug]) for cell in protected_cells(report)), key=_order
     )
     good = [row for row in rows if row.group == "good"]
-    return Verdict(rows, _sentence(rows, good), _advice(report, rows, good), good[0] if good else None)
+    pick = good[0] if good else None
+    return Verdict(rows, _sentence(rows, good), _advice(report, rows, good), _controls(rows), pick)
 
 
 def _row(report: AuditReport, cell: Cell, name: str) -> VerdictRow:
@@ -150,6 +155,19 @@ def _sentence(rows: list[VerdictRow], good: list[VerdictRow]) -> str:
     number = formatting.capital(formatting.in_words(len(good)))
     verb = "is" if len(good) == 1 else "are"
     return f"{number} of {formatting.in_words(len(rows))} settings {verb} {both}: {names}."
+
+
+def _controls(rows: list[VerdictRow]) -> str:
+    """Which settings the 95 % interval over people, paired by person, does not set above a control."""
+    found = []
+    for row in rows:
+        level = [CONTROLS[one.control] for one in row.cell.controls if one.gain.lo <= 0 <= one.gain.hi]
+        below = [CONTROLS[one.control] for one in row.cell.controls if one.gain.hi < 0]
+        said = [f"cannot be told from {formatting.listed(level)}"] if level else []
+        said += [f"is worse than {formatting.listed(below)}"] if below else []
+        if said:
+            found.append(f"{row.name} {formatting.listed(said)}")
+    return f"Under this evaluation {'; '.join(found)}." if found else ""
 
 
 def _method(row: VerdictRow) -> str:

@@ -146,7 +146,7 @@ class Tiers:
     def by_hash(self, level: int, users: Int64[Tensor, " some"]) -> list[tuple[int, Int64[Tensor, " few"]]]:
         """Hash functions of users of one level, and positions of those who have each."""
         hashes = self.hash_of_user[users]
-        different = hashes.unique().tolist() if level else [0]
+        different = sorted(set(hashes.tolist())) if level else [0]
         return [(one, (hashes == one).nonzero().squeeze(1) if level else torch.arange(len(users))) for one in different]
 
     def hash_shares(self, level: int) -> dict[int, float]:

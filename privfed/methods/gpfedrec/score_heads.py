@@ -4,7 +4,7 @@ With one of the latter two this is the other method with its averaging replaced 
 KDD 2024, table 5). A user vector learns at the rate lr (eta - 1), as in GPFedRec.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from jaxtyping import Float, Int64
@@ -33,7 +33,12 @@ class ScoreHead(Protocol):
 
 def score_head(config: GPFedRecConfig) -> ScoreHead:
     """The score function that the settings name."""
-    return {"perceptron": Perceptron, "pfedrec": LinearScore, "fedmf": UserVector}[config.score_function](config)
+    heads: dict[str, Callable[[GPFedRecConfig], ScoreHead]] = {
+        "perceptron": Perceptron,
+        "pfedrec": LinearScore,
+        "fedmf": UserVector,
+    }
+    return heads[config.score_function](config)
 
 
 class Perceptron:
