@@ -7,7 +7,8 @@ A default that is chosen on one data set is a setting of that data set. Here eve
 six settings of its grid in `GRIDS`, of which the first are what was shipped before, each trained once on each catalogue
 for the 100 rounds that `privfed.run` trains by default (codes settle in 30), and measured by NDCG@20 on the validation
 part; no test part is looked at. Catalogues with more than `--users` users are cut to as many, drawn once. A setting may
-be a rule of public numbers: `density` is the share of all pairs of user and item that are training pairs.
+be a rule of public numbers: `density` is the share of all pairs of user and item that are training pairs, `history` the
+mean number of training items of a user.
 
 The score of a setting is the geometric mean over catalogues of its NDCG@20 over that of popularity; geometric, because
 popularity is next to nothing on the shops, and a mean of ratios would be theirs alone. Among settings whose scores lie
@@ -61,13 +62,16 @@ USERS = {"gpfedrec": 300}
 """Users of every catalogue, for methods whose state has a whole item table per user."""
 
 GRIDS: dict[str, list[dict[str, Any]]] = {
-    "dcf": [{"s": 1e-4}, *({"s": f"{share} density"} for share in (0.2, 0.5, 1.0, 2.0, 4.0))],
+    "dcf": [
+        {"s": 1e-4},
+        {"s": "2.0 density"},
+        {"s": "4.0 density"},
+        *({"s": f"{share} history density"} for share in (0.05, 0.1, 0.2)),
+    ],
     "dfmr": [
         {"s": 2e-4, "c0": 44.0},
-        *(
-            {"s": f"{share} density", "c0": c0}
-            for share, c0 in ((0.5, 14.0), (1.0, 14.0), (2.0, 14.0), (0.5, 44.0), (1.0, 44.0))
-        ),
+        {"s": "2.0 density", "c0": 14.0},
+        *({"s": "0.1 history density", "c0": c0} for c0 in (44.0, 14.0, 5.0, 1.0)),
     ],
     "fedmf": [
         {"user_lr_factor": user, "item_lr_factor": item}
@@ -106,7 +110,7 @@ def density(parts: Split) -> float:
 
 def resolved(settings: Mapping[str, Any], parts: Split) -> dict[str, Any]:
     """Settings with rules of public numbers worked out, such as "0.5 density"."""
-    known = {"density": density(parts)}
+    known = {"density": density(parts), "history": len(parts.train) / parts.train.n_users}
     return {
         name: math.prod(known[word] if word in known else float(word) for word in value.split())
         if isinstance(value, str)

@@ -175,7 +175,9 @@ TRAINED_ITEMS = Protocol(k=(20,), catalogue="trained", when_testing="valid_ranke
 """As the released code ranks: items that somebody trained on, less the user's training items alone."""
 FEDDAE_BOTH = {"published": TRAINED_ITEMS, "honest": HONEST.model_copy(update={"state": "received"})}
 VARIANCES = (0.2, 0.5, 0.8, 1.0)
-GATES = {"FedDAE": {}} | {f"fixed weight {w}".replace("0.", "."): {"fixed_gate": w} for w in (0.25, 0.5, 0.75)}
+GATES: dict[str, dict[str, Any]] = {"FedDAE": {}} | {
+    f"fixed weight {w}".replace("0.", "."): {"fixed_gate": w} for w in (0.25, 0.5, 0.75)
+}
 
 
 def feddae() -> Iterator[Cell]:
@@ -276,8 +278,8 @@ STARS = Data(
     SplitSpec(kind="user_time", valid_fraction=0.1, test_fraction=0.1),
     stand_in=True,
 )
-FAIR = {"name": "fair:published"}
-RATED = {"name": "fair:published", "task": "rating", "rating_offset": 3.0}
+FAIR: dict[str, Any] = {"name": "fair:published"}
+RATED: dict[str, Any] = {"name": "fair:published", "task": "rating", "rating_offset": 3.0}
 SCHEMES = ("1x-2x", "1x-4x", "1x-8x", "1x-16x")
 RATING_SCHEMES = ("8x-16x", "16x-32x", "32x-64x", "4x-8x-16x", "8x-16x-32x", "16x-32x-64x")
 KINDS = {"FAIR-HET": "fair", "FAIR-HOM": "hom", "FedHM": "fedhm"}
@@ -289,13 +291,14 @@ def fair() -> Iterator[Cell]:
     """Tables 2 to 4, figure 4 on books, and the first table of appendix E."""
     ranked: dict[str, Any] = {"rounds": 200, "options": {"evaluate_every": 20}, "select": ("ndcg", 20), "value": 2.0}
     of_ten = "none:release=total,sampling.kind=fixed,sampling.size={}".format
-    methods = {"FedAvg": {"variant": "fedavg"}} | {
+    methods: dict[str, dict[str, Any]] = {"FedAvg": {"variant": "fedavg"}} | {
         f"{row} {scheme}": {"variant": kind, "scheme": scheme}
         for scheme in SCHEMES
         for row, kind in KINDS.items()
         if kind != "fedhm" or scheme != "1x-16x"
     }
     counted = {"name": POPULARITY}
+    method: dict[str, Any]
     for result in ("table-2", "table-3", "figure-4"):
         yield Cell("fair", result, GOODREADS, POPULARITY, counted, "published", SERVER, rounds=1, value=2.0)
     for row, settings in methods.items():

@@ -100,9 +100,8 @@ def test_only_a_boost_changes_the_digest(parts: Split) -> None:
 
 
 def test_a_device_recommends_by_it_and_popularity_does_not() -> None:
-    few = {"rounds": 1, "target": "buy", "options": {"taps": {"places": ()}}}
-    plain = privfed.run("popularity", "synthetic-funnel-small", **few)
-    lifted = privfed.run("popularity", "synthetic-funnel-small", boost={"view": 50.0}, **few)
+    plain = privfed.run("popularity", "synthetic-funnel-small", target="buy")
+    lifted = privfed.run("popularity", "synthetic-funnel-small", target="buy", boost={"view": 50.0})
     user = lifted.data.user_ids[0]
     parts = lifted.experiment.parts
     top = set(lifted.recommend(user, k=5)["item"])
