@@ -44,4 +44,5 @@ def _eigenvector(matrix: Float64[Tensor, "items items"]) -> Float64[Tensor, " it
     for _ in range(_STEPS):
         vector = matrix @ (vector / vector.norm().clamp(min=torch.finfo(vector.dtype).tiny))
     # The last product is the eigenvalue times a unit vector.
-    return vector / vector.norm().clamp(min=torch.finfo(vector.dtype).tiny).sqrt()
+    scaled: Tensor = vector / vector.norm().clamp(min=torch.finfo(vector.dtype).tiny).sqrt()
+    return scaled

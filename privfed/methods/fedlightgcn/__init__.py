@@ -40,9 +40,15 @@ METHOD = Method(
     clip_norms=(
         DefaultClip(
             "upload",
-            30.0,
+            190.0,
             0.5,
             "half of the median L2 norm of the first uploads on MovieLens-100K, by rule and not by quality",
+        ),
+        DefaultClip(
+            "upload_l1",
+            8100.0,
+            0.5,
+            "half of the median L1 norm of the first uploads on MovieLens-100K, by rule and not by quality",
         ),
     ),
 )

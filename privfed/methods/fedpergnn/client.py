@@ -85,7 +85,7 @@ class FedPerGNNClients(StatefulClients):
         user = (self.private.rows(clients) if updates is None else self.private.staged(clients))["user"]
         graphs, items = self._graphs(clients), message.shared["items"]
         scores = torch.empty(candidates.shape)
-        for some in torch.arange(len(clients)).split(tile_size()):
+        for some in torch.split(torch.arange(len(clients)), tile_size()):
             weights = self._stacked(message, len(some))
             scores[some] = self.network.logits(
                 weights, user[some], items[graphs.items[some]], graphs.present[some], items[candidates[some]]

@@ -43,9 +43,15 @@ METHOD = Method(
     clip_norms=(
         DefaultClip(
             "upload",
-            0.1,
+            0.18,
             0.5,
             "half of the median L2 norm of the first uploads on MovieLens-100K, by rule and not by quality",
+        ),
+        DefaultClip(
+            "upload_l1",
+            1.7,
+            0.5,
+            "half of the median L1 norm of the first uploads on MovieLens-100K, by rule and not by quality",
         ),
     ),
 )

@@ -53,7 +53,7 @@ class MetaMFClients(StatefulClients):
         candidates: Int64[Tensor, "clients c"] | None,
     ) -> Float[Tensor, "clients c"]:
         """Logits of the generated model, which no device trains further."""
-        left, some = message.personal[_LEFT], torch.arange(len(clients)).split(tile_size())
+        left, some = message.personal[_LEFT], torch.split(torch.arange(len(clients)), tile_size())
         return torch.cat(
             [
                 logits(

@@ -64,7 +64,7 @@ class MetaMFServer:
     def _through(self, release: Individual) -> dict[str, Tensor]:
         """Minus the mean over uploads of every user's gradient by what the server learns."""
         leaves = {name: value.detach().clone().requires_grad_() for name, value in self.parameters.items()}
-        for some in torch.arange(len(release.pseudonyms)).split(_AT_ONCE):
+        for some in torch.split(torch.arange(len(release.pseudonyms)), _AT_ONCE):
             generated = self.network.generate(leaves, leaves[_USERS][release.pseudonyms[some]])
             sent = [release.uploads[name][some].to(value.dtype) for name, value in generated.items()]
             torch.autograd.backward(list(generated.values()), sent)

@@ -202,7 +202,7 @@ def full_batches(samples: Samples) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """
     start = samples.counts.cumsum(0) - samples.counts
     order = samples.counts.argsort(descending=True, stable=True)
-    for clients in order[: int((samples.counts > 0).sum())].split(tile_size()):
+    for clients in torch.split(order[: int((samples.counts > 0).sum())], tile_size()):
         count = samples.counts[clients]
         column = torch.arange(int(count[0]))
         inside = column < count.unsqueeze(1)
