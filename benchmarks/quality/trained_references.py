@@ -34,7 +34,7 @@ GRID: dict[str, list[dict[str, Any]]] = {
     "mf": [{"lr": lr, "regularisation": reg} for lr, reg in product((5e-3, 2e-2), (1e-3, 1e-2, 1e-1))],
     "neumf": [{"lr": lr, "weight_decay": decay} for lr, decay in product((1e-3, 5e-3), (0.0, 1e-5))],
     "lightgcn": [{"lr": lr, "regularisation": reg} for lr, reg in product((5e-3, 2e-2), (1e-4, 1e-3, 1e-2))],
-    "sgl": [{"contrast": weight, "temperature": t} for weight, t in ((0.02, 0.2), (0.1, 0.2), (0.1, 0.5))],
+    "sgl": [{"contrast": weight, "temperature": t} for weight, t in ((0.005, 0.5), (0.02, 0.5), (0.1, 0.2))],
     "logmf": [
         {"alpha": alpha, "reg": reg, "initial_scale": scale}
         for alpha, reg, scale in product((1.0, None), (0.6, 6.0), (0.1, 1.0))

@@ -10,7 +10,7 @@ from privfed.methods.references.shared.factors import FactorConfig, FactorServer
 
 
 class LightGCNConfig(FactorConfig):
-    """Settings of LightGCN."""
+    """Settings of LightGCN, chosen on the validation items of MovieLens-100K, for 30 rounds."""
 
     lr: float = Field(2e-2, gt=0, description="learning rate of Adam")
     layers: int = Field(3, ge=0, description="steps of propagation; 0 is matrix factorisation")

@@ -24,15 +24,18 @@ _TINY = 1e-12
 
 
 class LogMFConfig(MethodConfig):
-    """Settings of logistic matrix factorisation."""
+    """Settings of logistic matrix factorisation.
+
+    Defaults were chosen on the validation items of MovieLens-100K (30 rounds) and Last.fm (10 rounds).
+    """
 
     dim: int = Field(32, ge=1, description="width of user and item vectors")
     alpha: float | None = Field(
-        1.0, gt=0, description="weight of an interaction; null: so much that all of them weigh what all zeros do"
+        None, gt=0, description="weight of an interaction; null: so much that all of them weigh what all zeros do"
     )
     reg: float = Field(6.0, ge=0, description="weight of half the squared lengths of user and item vectors")
     gamma: float = Field(1.0, gt=0, description="step size of AdaGrad")
-    initial_scale: float = Field(0.1, gt=0, description="standard deviation of initial vectors and biases")
+    initial_scale: float = Field(1.0, gt=0, description="standard deviation of initial vectors and biases")
     epochs: int = Field(1, ge=1, description="passes over users and items in a round")
 
     def weight(self, lists: Histories) -> float:

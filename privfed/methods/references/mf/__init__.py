@@ -16,7 +16,7 @@ from privfed.methods.references.shared.factors import CENTRAL, WHOLE_LIST, Facto
 
 
 class MFConfig(FactorConfig):
-    """Settings of matrix factorisation."""
+    """Settings of matrix factorisation, chosen on the validation items of MovieLens-100K, for 30 rounds."""
 
     lr: float = Field(5e-3, gt=0, description="learning rate of Adam")
     regularisation: float = Field(

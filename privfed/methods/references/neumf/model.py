@@ -18,7 +18,7 @@ from privfed.methods.shared.heads import kaiming_uniform
 
 
 class NeuMFConfig(MethodConfig):
-    """Settings of NeuMF."""
+    """Settings of NeuMF; the learning rate was chosen on the validation items of MovieLens-100K, for 10 rounds."""
 
     dim: int = Field(32, ge=1, description="width of the vectors of the inner product")
     mlp_dim: int = Field(32, ge=1, description="width of the vectors that the perceptron reads")
@@ -26,7 +26,7 @@ class NeuMFConfig(MethodConfig):
     loss: RankingLoss = Field("bce", description="bce: taken or drawn; bpr: the taken item above a drawn one")
     negatives: int = Field(4, ge=1, description="items drawn for every interaction in every pass")
     batch_size: int = Field(1024, ge=1, description="interactions per gradient step, each with its drawn items")
-    lr: float = Field(1e-3, gt=0, description="learning rate of Adam")
+    lr: float = Field(5e-3, gt=0, description="learning rate of Adam")
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty on all parameters in every step")
     initial_scale: float = Field(0.01, gt=0, description="standard deviation of initial vectors")
     epochs: int = Field(1, ge=1, description="passes over all interactions in a round")

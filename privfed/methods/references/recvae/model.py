@@ -28,7 +28,7 @@ _WIDE_LOG_VARIANCE = 10.0
 
 
 class RecVAEConfig(MethodConfig):
-    """Settings of RecVAE."""
+    """Settings of RecVAE; lr and gamma were chosen on the validation items of MovieLens-100K, for 30 rounds."""
 
     latent: int = Field(64, ge=1, description="width of the latent vector")
     hidden: int = Field(200, ge=1, description="width of the encoder's layers")
