@@ -146,6 +146,19 @@ def dfmr_differences() -> list[str]:
     return table(["difference of", "test NDCG"], rows)
 
 
+def boosts() -> list[str]:
+    """What a device gains by lifting its own viewed items, on JD."""
+    kept = results("boosts_jd-dfmr")
+    rows = []
+    for variant, runs in grouped(kept["runs"], "variant").items():
+        if (pair := f"{variant}, boosted less {variant}") in kept["paired"]:
+            lifted = named(kept["runs"], variant=f"{variant}, boosted")
+            cells = [mean(values(found, "ndcg")) for found in (runs, lifted)]
+            sizes = mean(values(lifted, "size"), 1)
+            rows.append([variant, str(len(runs)), *cells, sizes, difference(kept["paired"][pair])])
+    return table(["variant", "seeds", "NDCG@10", "boosted", "size chosen on validation", "difference"], rows)
+
+
 def dfmr_films() -> list[str]:
     """Ratings of 4 and more as purchases."""
     runs, rows = grouped(results("dfmr_quality_ml-100k-behaviours")["runs"], "variant"), []
