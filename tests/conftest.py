@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jaxtyping
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings

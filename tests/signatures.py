@@ -54,10 +54,12 @@ def decorated(given: Any = None, *, typechecker: Any) -> Any:
 
 
 def _plain(given: Any) -> bool:
-    """Whether this is a function whose signature names no shape, not even in a string."""
-    return isinstance(given, FunctionType) and not any(
-        isinstance(hint, str) or "jaxtyping." in repr(hint) for hint in given.__annotations__.values()
-    )
+    """Whether this is a function whose signature names no shape, and nothing in quotes that may be one."""
+    if not isinstance(given, FunctionType):
+        return False
+    # The repr of a string has quotes itself, and so has that of a generic type with one inside; a Literal's has too.
+    hints = map(repr, given.__annotations__.values())
+    return not any("'" in hint.removeprefix("<class '").removesuffix("'>") or "jaxtyping." in hint for hint in hints)
 
 
 def _types_checked(function: FunctionType) -> FunctionType:

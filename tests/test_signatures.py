@@ -43,6 +43,14 @@ def test_a_wrong_type_is_caught_with_and_without_shapes() -> None:
         joined(torch.zeros(2, 3), torch.zeros(3, 3))
 
 
+def test_a_name_in_quotes_that_only_a_type_checker_knows_is_let_be() -> None:
+    @with_checks
+    def first(numbers: list["Unknown"]) -> int:
+        return numbers[0]
+
+    assert first([1]) == 1
+
+
 @pytest.mark.usefixtures("unchecked")
 def test_nothing_is_caught_where_checks_are_off() -> None:
     assert doubled("2") == "22"

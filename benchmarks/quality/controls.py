@@ -9,7 +9,7 @@ after the other, at 5 to 15 ms for a user and a round on one core.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -72,9 +72,10 @@ def beside_controls(name: str, negatives: str, parts: Split, options: Any) -> di
     return row
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure what is missing."""
-    options = harness.parse(harness.parser(__file__, __doc__, data="ml-100k", rounds=100, seed=0, only=None))
+    parser = harness.parser(__file__, __doc__, data="ml-100k", rounds=100, seed=0, only=None)
+    options = harness.parse(parser, arguments)
     record, interactions = harness.Record("controls", options, []), load(options.data)
     parts = split(interactions, config_of(METHODS[0], "all", None, options).split)
     for name in METHODS:

@@ -121,7 +121,7 @@ def test_recommendations_carry_the_ids_of_the_data(gram: privfed.Run) -> None:
 
 def answering() -> list[str]:
     """Methods that answer from a history."""
-    shallow = ["private-gram", "dpals", "ease", "eals", "vals", "ials", "puresvd", "popularity", "fedcia"]
+    shallow = ["private-gram", "dpals", "ease", "eals", "vals", "ials", "puresvd", "popularity", "fedcia", "fedrecon"]
     return [*shallow, "fedvae", "private-autoencoder", "multvae", "recvae", "centdae"]
 
 

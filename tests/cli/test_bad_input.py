@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from privfed.data import catalogue
+from privfed.methods import methods
 
 DATA = ("--data", "synthetic-small")
 
@@ -96,7 +97,7 @@ def test_settings(run: Callable, words: tuple[str, ...], told: str) -> None:
 
 
 def test_methods(run: Callable, refused: Callable, tmp_path: Path) -> None:
-    known = "did you mean 'fedmf'? Choose one of dcf, dfmr, dpals, eals, ease, fair, feddae, fedmf"
+    known = f"did you mean 'fedmf'? Choose one of {', '.join(sorted(methods()))}"
     assert f"unknown method 'fedmv'; {known}" in run(*DATA, method="fedmv")
     assert "does not fit gpfedrec" in run(*DATA, "--privacy", "none:release=total", method="gpfedrec")
     assert "no method is named" in refused("run", *DATA, "--out", tmp_path / "refused")

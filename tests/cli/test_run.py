@@ -136,11 +136,13 @@ def test_paper_protocol_takes_the_ties_of_the_released_code(cli: Callable, tmp_p
     assert "of two at the same time the earlier row" in found["split"]
 
 
-def test_another_method_starts_its_table_afresh(cli: Callable, tmp_path: Path) -> None:
+def test_another_method_beside_a_table_of_one_is_refused(call: Callable, tmp_path: Path) -> None:
     file = tmp_path / "experiment.toml"
     file.write_text("[method]\nname = 'gpfedrec'\nreg = 0.1\n")
     words = ("--set", "method.name=fedmf", *DATA, "--rounds", 1, "--out", tmp_path / "r", "--json")
-    assert cli("run", "--config", file, *words).document["config"]["method"] == {"name": "fedmf"}
+    answer = call("run", "--config", file, *words)
+    assert answer.code == 2
+    assert "the file's [method] table is of gpfedrec, and --set method.name is fedmf" in answer.err
 
 
 def test_a_table_of_ones_own(cli: Callable, own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
