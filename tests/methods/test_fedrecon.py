@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from privfed.federation import Call
-from privfed.methods.fedrecon.client import halves
+from privfed.methods.fedrecon.client import parted
 from privfed.methods.shared.local_training import draw_samples
 
 SETTINGS = {
@@ -87,7 +87,7 @@ def test_halves_part_every_clients_samples(world, few_users):
     w = world("fedrecon", parts=few_users, **SETTINGS)
     call = Call(0, 0, "train", 0, torch.arange(w.data.n_users), w.streams, {})
     samples = draw_samples(w.clients.sampler, call)
-    support, query = halves(samples)
+    support, query = parted(samples)
     assert support.counts.tolist() == [-(-count // 2) for count in samples.counts.tolist()]
     assert (support.counts + query.counts).equal(samples.counts)
     for client in range(w.data.n_users):

@@ -12,12 +12,17 @@ from privfed.methods.colr.config import CoLRConfig
 from privfed.methods.method import PublicInfo
 from privfed.methods.shared.table_server import initial_table
 
+_KEY_WORDS = 8
+
 
 class CoLRServer:
     """Clients send factors A `[items, rank]` of Q + A B for the round's basis B; their mean times B is added to Q."""
 
     def __init__(self, config: CoLRConfig, public_info: PublicInfo, streams: Streams) -> None:
-        self.config, self._streams = config, streams
+        self.config = config
+        # A key of the bases alone: the streams that a server is given hold every user's key in a simulation.
+        self._key = streams.words(Purpose.INITIALISE, 0, 1, [PUBLIC], _KEY_WORDS).tobytes()
+        self._simulated = streams.simulated
         self.items = initial_table(streams, public_info.n_items, config.dim, config.initial_scale)
         self.schema: Schema = {"factors": Block((public_info.n_items, config.rank))}
         self._begin(0)
@@ -42,11 +47,12 @@ class CoLRServer:
         self._begin(int(state["round"]))
 
     def _begin(self, round: int) -> None:
-        self._round, self._basis = round, public_basis(self._streams, round, self.config.rank, self.config.dim)
+        streams = Streams(self._key, simulated=self._simulated)
+        self._round, self._basis = round, public_basis(streams, round, self.config.rank, self.config.dim)
 
 
 def public_basis(streams: Streams, round: int, rank: int, dim: int) -> Float[Tensor, "rank dim"]:
     """Orthogonal rows of length sqrt(dim / rank) in a random direction: B^T B is the identity on average."""
-    flat = streams.normal(Purpose.INITIALISE, round, 1, [PUBLIC], rank * dim)[0]
+    flat = streams.normal(Purpose.INITIALISE, round, 0, [PUBLIC], rank * dim)[0]
     orthonormal: Float[Tensor, "dim rank"] = torch.linalg.qr(flat.view(dim, rank).double()).Q
     return orthonormal.T.mul((dim / rank) ** 0.5).float().contiguous()

@@ -35,7 +35,7 @@ class FedReconClients(StatefulClients):
     def train(self, call: Call, message: Message) -> ClientUpdates:
         """Rebuild, then train the touched item rows, which alone are uploaded."""
         samples = draw_samples(self.sampler, call)
-        support, query = halves(samples) if self.config.split else (samples, samples)
+        support, query = parted(samples) if self.config.split else (samples, samples)
         vectors = self._rebuilt(support, message, None)
         rows = touched_rows(query, self.n_items)
         start = message.rows("items", rows.owner, rows.ids)
@@ -73,7 +73,7 @@ class FedReconClients(StatefulClients):
         return vectors
 
 
-def halves(samples: Samples) -> tuple[Samples, Samples]:
+def parted(samples: Samples) -> tuple[Samples, Samples]:
     """The first half of every client's samples, rounded up, and the rest; samples come shuffled."""
     first = samples.counts.cumsum(0) - samples.counts
     rank = torch.arange(len(samples.owner)) - first[samples.owner]
