@@ -9,6 +9,7 @@ Tensors are decomposed where they live; where that fails, by the routines of the
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,6 +26,9 @@ FAILURES = (np.linalg.LinAlgError, vars(torch.linalg)["LinAlgError"], scipy.spar
 """What a routine raises that does not converge, or finds a pivot of zero or below."""
 
 Eigenpairs = tuple[Float64[np.ndarray, " d"], Float64[np.ndarray, "side d"]]
+
+_ROUNDING = 1e-5
+"""Share of the largest eigenvalue below which others are zero but for rounding of sums in single precision."""
 
 _Result = TypeVar("_Result")
 
@@ -72,18 +76,21 @@ def leading_eigenvectors(
 ) -> Float64[np.ndarray, "side d"]:
     """Eigenvectors of the largest eigenvalues of a symmetric matrix, one per column: `dim`, or all where dim >= side.
 
+    Those of eigenvalues that are zero but for rounding are left out, because any basis of their space is as good.
+
     Args:
         matrix: too large for all pairs, or not.
         dim: how many.
         start: vector that the iteration starts from.
     """
-    if dim >= len(matrix):
-        return largest_eigenpairs(matrix, dim)[1]
-    vectors: np.ndarray = first_that_works(
-        lambda: scipy.sparse.linalg.eigsh(matrix, k=dim, which="LA", v0=start)[1],
-        lambda: largest_eigenpairs(matrix, dim)[1],
-    )
-    return vectors
+
+    def iterated() -> Eigenpairs:
+        values, vectors = scipy.sparse.linalg.eigsh(matrix, k=dim, which="LA", v0=start)
+        return values, vectors
+
+    exact = partial(largest_eigenpairs, matrix, dim)
+    values, vectors = exact() if dim >= len(matrix) else first_that_works(iterated, exact)
+    return vectors[:, values > _ROUNDING * np.abs(values).max()]
 
 
 def singular_triplets(

@@ -35,7 +35,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "pfedrec": {"dim": 4},
     "gpfedrec": {"dim": 4, "hidden": [4]},
 }
-ADAM = {"private-autoencoder"}
+ADAM = {"private-autoencoder", "fedpergnn"}
 """Methods whose server divides sums by their size: last bits of a sum near zero grow."""
 
 EXACT = {"dcf", "dfmr", "lightfr", "popularity"}

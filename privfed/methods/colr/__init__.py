@@ -4,7 +4,7 @@ The item table of a device is Q + A B with a basis B that everybody shares and t
 trained and uploaded, `rank` numbers for a row of `dim`; factors add up, so that any secure sum takes them.
 """
 
-from privfed.contracts import MethodTraits
+from privfed.contracts import DefaultClip, MethodTraits
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.colr.client import CoLRClients
 from privfed.methods.colr.config import CoLRConfig
@@ -36,6 +36,20 @@ METHOD = Method(
     attack_surface=NamedBlocks("factors", scores_are_logits=True),
     disclosure=ServerReads("the sum of low-rank factors of item-vector updates"),
     presets={PUBLISHED: AS_PUBLISHED},
+    clip_norms=(
+        DefaultClip(
+            "upload",
+            9.9,
+            0.5,
+            "half of the median L2 norm of the first uploads on MovieLens-100K, by rule and not by quality",
+        ),
+        DefaultClip(
+            "upload_l1",
+            230.0,
+            0.5,
+            "half of the median L1 norm of the first uploads on MovieLens-100K, by rule and not by quality",
+        ),
+    ),
 )
 
 __all__ = ["METHOD", "CoLRClients", "CoLRConfig", "CoLRServer"]

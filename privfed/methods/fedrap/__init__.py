@@ -4,7 +4,7 @@ A score is sigma(w (C + D) + b): only the common table C is shared and averaged,
 the device. Two regularisers grow with the rounds: D moves away from C, and C is made sparse.
 """
 
-from privfed.contracts import MethodTraits
+from privfed.contracts import DefaultClip, MethodTraits
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.fedrap.client import FedRAPClients, PersonalTablesError
 from privfed.methods.fedrap.config import FedRAPConfig
@@ -36,6 +36,20 @@ METHOD = Method(
     attack_surface=NamedBlocks("items", scores_are_logits=True),
     disclosure=ServerReads("the sum of common item-table updates"),
     presets={PUBLISHED: AS_PUBLISHED, "released": AS_RELEASED},
+    clip_norms=(
+        DefaultClip(
+            "upload",
+            23.0,
+            0.5,
+            "half of the median L2 norm of the first uploads on MovieLens-100K, by rule and not by quality",
+        ),
+        DefaultClip(
+            "upload_l1",
+            1800.0,
+            0.5,
+            "half of the median L1 norm of the first uploads on MovieLens-100K, by rule and not by quality",
+        ),
+    ),
 )
 
 __all__ = ["METHOD", "FedRAPClients", "FedRAPConfig", "PersonalTablesError"]

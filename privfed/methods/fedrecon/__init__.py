@@ -4,7 +4,7 @@ No client keeps anything between rounds. In each round it fits a user vector to 
 table fixed, trains the table on the other half, uploads the table's update and forgets the vector.
 """
 
-from privfed.contracts import MethodTraits
+from privfed.contracts import DefaultClip, MethodTraits
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.fedrecon.client import FedReconClients
 from privfed.methods.fedrecon.config import FedReconConfig
@@ -36,6 +36,20 @@ METHOD = Method(
     attack_surface=NamedBlocks("items", scores_are_logits=True),
     disclosure=ServerReads("the sum of item-vector updates"),
     presets={PUBLISHED: AS_PUBLISHED},
+    clip_norms=(
+        DefaultClip(
+            "upload",
+            31.0,
+            0.5,
+            "half of the median L2 norm of the first uploads on MovieLens-100K, by rule and not by quality",
+        ),
+        DefaultClip(
+            "upload_l1",
+            1400.0,
+            0.5,
+            "half of the median L1 norm of the first uploads on MovieLens-100K, by rule and not by quality",
+        ),
+    ),
 )
 
 __all__ = ["METHOD", "FedReconClients", "FedReconConfig"]

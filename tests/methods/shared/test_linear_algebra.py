@@ -123,6 +123,14 @@ PRODUCTS = {
 }
 
 
+@pytest.mark.parametrize("dim", [6, 9])
+def test_eigenvectors_of_nothing_are_left_out(dim):
+    columns = np.linalg.qr(np.random.default_rng(2).normal(size=(9, 4)))[0]
+    found = la.leading_eigenvectors(columns @ np.diag([4.0, 3.0, 2.0, 1.0]) @ columns.T, dim, np.ones(9))
+    assert found.shape == (9, 4)
+    np.testing.assert_allclose(projector(found), projector(columns), atol=1e-9)
+
+
 @pytest.mark.parametrize("product", PRODUCTS)
 def test_a_routine_that_fails_changes_no_product(product):
     make, routines = PRODUCTS[product]
