@@ -8,7 +8,7 @@ figure: what it shows, the paper's numbers (facts, as printed, which `scale` tim
     open         it can be run, and was not
     impossible   something is missing that nobody can make here; `reason` says what
 
-`files` are the files of results with our runs. A method that is `available` is a registered one.
+`files` are the files of results with our runs. A method is here where it is registered.
 """
 
 import json
@@ -22,6 +22,7 @@ from benchmarks.figures import figure, signed
 from benchmarks.five_tables import STAGES, popularity, settings
 from benchmarks.harness import RESULTS, ROOT, results
 from benchmarks.markdown import table
+from privfed.methods.registry import entries
 
 FOLDER = ROOT / "benchmarks" / "papers"
 PAPERS = ("gpfedrec", "hetefedrec", "feddae", "fair", "dfmr")
@@ -55,7 +56,7 @@ def counts() -> list[str]:
     papers = [paper(name) for name in PAPERS]
     cells = Counter(one["status"] for known in papers for one in known["data"])
     shown = Counter(one["status"] for known in papers for one in known["results"])
-    here = sum(one["available"] for known in papers for one in known["methods"])
+    here = sum(_here(one) for known in papers for one in known["methods"])
     methods = sum(len(known["methods"]) for known in papers)
     rows = [
         ["systems on data sets", str(cells.total()), *(str(cells[status]) for status in STATUSES)],
@@ -97,7 +98,7 @@ def methods() -> list[str]:
         [
             known["name"],
             one["name"],
-            f"`{one['method']}`" if one["available"] else "not here",
+            f"`{one['method']}`" if _here(one) else "not here",
             one["note"],
             str(sum(_stands_in(one["name"], result) for result in known["results"])),
         ]
@@ -105,6 +106,11 @@ def methods() -> list[str]:
         for one in known["methods"]
     ]
     return table(["paper", "method", "here", "", "tables with it"], rows, "llllr")
+
+
+def _here(one: Mapping[str, Any]) -> bool:
+    """Whether a comparison method is registered."""
+    return str(one["method"]).partition(":")[0] in entries()
 
 
 def _stands_in(method: str, result: Mapping[str, Any]) -> bool:
@@ -197,6 +203,6 @@ def _reason(known: Mapping[str, Any], data: Mapping[str, Any], label: str) -> st
     if data.get("status") == "impossible":
         return str(data["reason"])
     by_name = {method["name"]: method for method in known["methods"]}
-    if label in by_name and not by_name[label]["available"]:
+    if label in by_name and not _here(by_name[label]):
         return "not among the methods yet"
     return "not run yet"
