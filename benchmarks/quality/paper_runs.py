@@ -8,7 +8,7 @@ A cell is a row of a table on a data set under a protocol (`paper_cells.py`); a 
 in `benchmarks/results/paper_<paper>.json` are not repeated, so a queue that was killed goes on, several queues may
 write to one file, and a run that another table has already is copied. Cells come in the order of what they are worth:
 main tables first, small data sets first. `--plan` prints what is missing with its CPU-minutes, as two timed rounds and
-an evaluation have them (or `EXPECTED`), kept in `paper_costs.json`; `--budget` takes what fits into so many. Cells
+an evaluation have them (or `EXPECTED`), kept in `estimates/paper_costs.json`; `--budget` takes what fits into so many. Cells
 whose method is not registered, or does not take their settings, are named and skipped. One process, one thread; every
 run keeps its command, commit and CPU-seconds.
 """
@@ -216,7 +216,7 @@ class Costs:
     """Estimated CPU-minutes of every cell, kept in a file so that they are measured once."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self.file = options.out / "paper_costs.json"
+        self.file = options.out / "estimates" / "paper_costs.json"
         self._known: dict[str, float] = json.loads(self.file.read_text()) if self.file.exists() else {}
 
     def minutes(self, run: Run) -> float:

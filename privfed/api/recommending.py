@@ -36,7 +36,7 @@ def for_history(experiment: Experiment, data: Interactions, history: Sequence[An
     Raises:
         UseError: an item is not in the catalogue, there is none, or the method cannot answer from a history.
     """
-    items = np.unique(_codes(data.item_ids, history, "item", data.name))
+    items = pd.unique(_codes(data.item_ids, history, "item", data.name))
     own = Histories.from_pairs(np.zeros(len(items), np.int64), items, 1, data.n_items)
     return _best(_with_newcomer(experiment, own), data, np.array([0]), own.mask(np.array([0])), k, t)[0]
 

@@ -10,9 +10,9 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -324,6 +324,21 @@ def run_audit(
     return report
 
 
+@dataclass(slots=True)
+class _Signs:
+    """Signs of life of cells that run in this process."""
+
+    total: int
+    done: int
+    progress: Callable[[AuditProgress], None] | None
+
+    def put(self, sign: "Sign") -> None:
+        """Something has begun or is done."""
+        self.done += sign[2]
+        if self.progress is not None:
+            self.progress(AuditProgress(sign[0], self.done, self.total, sign[1]))
+
+
 def _run_cells(
     cells: Sequence[ExperimentConfig],
     parts: Split,
@@ -336,39 +351,40 @@ def _run_cells(
     done = sum(_steps(cell) for cell, file in zip(cells, files, strict=True) if file.exists())
     missing = [(cell, file) for cell, file in zip(cells, files, strict=True) if not file.exists()]
     groups = first_of_groups([cell for cell, _ in missing]) if more.controls else {}
+    signs = _Signs(total, done, progress)
     if workers == 1:
-        _run_here(missing, parts, more, groups, _Signs(total, done, progress))
+        _run_here(missing, parts, more, groups, signs)
         return _read(files)
     # A worker must not inherit threads of this process, and one thread each keeps results the same everywhere.
     spawn = multiprocessing.get_context("spawn")
     with _without_main(), spawn.Manager() as manager:
         queue: Queue[Sign] = manager.Queue()
         with ProcessPoolExecutor(workers, spawn, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            pending: set[Future[None]] = set()
             try:
-                beside = _in_processes(pool, groups, parts, more, queue)
-                pending |= {
+                beside = _in_processes(pool, groups, parts, more, queue, signs)
+                cells_of_pool = [
                     pool.submit(_cell_to_file, cell, parts, file, more, beside.get(group(cell), ()), queue)
                     for cell, file in missing
-                }
-                while pending:
-                    finished, pending = wait(pending, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
-                    while True:
-                        try:
-                            name, text, steps = queue.get_nowait()
-                        except Empty:
-                            break
-                        done += steps
-                        if progress is not None:
-                            progress(AuditProgress(name, done, total, text))
-                    for future in finished:
-                        future.result()
+                ]
+                _wait_for(cells_of_pool, queue, signs)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 for process in multiprocessing.active_children():
                     process.terminate()
                 raise
     return _read(files)
+
+
+def _wait_for(futures: Iterable[Future[Any]], queue: "Queue[Sign]", signs: _Signs) -> None:
+    """Wait for all, passing on what their processes say; the first failure is raised."""
+    pending = set(futures)
+    while pending:
+        finished, pending = wait(pending, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
+        with suppress(Empty):
+            while True:
+                signs.put(queue.get_nowait())
+        for future in finished:
+            future.result()
 
 
 @contextmanager
@@ -389,37 +405,29 @@ def _in_processes(
     parts: Split,
     more: ExtraAudits,
     queue: "Queue[Sign]",
+    signs: _Signs,
 ) -> dict[str, Sequence[ControlRun]]:
     """Controls of every group of cells, each control in a process."""
     futures = {
-        (key, control): pool.submit(run_controls, cell, parts, [control])
+        (key, control): pool.submit(_one_control, cell, parts, control, queue)
         for key, cell in groups.items()
         for control in more.controls
     }
+    _wait_for(futures.values(), queue, signs)
     found: dict[str, list[ControlRun]] = {}
-    for (key, control), future in futures.items():
-        queue.put((cell_name(groups[key]), f"control: {CONTROLS[control]}", 0))
-        found.setdefault(key, []).extend(future.result())
+    for (key, _), future in futures.items():
+        found.setdefault(key, []).append(future.result())
     return dict(found)
+
+
+def _one_control(cell: ExperimentConfig, parts: Split, control: Control, queue: "Queue[Sign] | _Signs") -> ControlRun:
+    queue.put((cell_name(cell), f"control: {CONTROLS[control]}", 0))
+    (run,) = run_controls(cell, parts, [control])
+    return run
 
 
 def _read(files: Sequence[Path]) -> list[Run]:
     return [Run.model_validate_json(file.read_text(encoding="utf-8")) for file in files]
-
-
-@dataclass(slots=True)
-class _Signs:
-    """Signs of life of cells that run in this process."""
-
-    total: int
-    done: int
-    progress: Callable[[AuditProgress], None] | None
-
-    def put(self, sign: "Sign") -> None:
-        """Something has begun or is done."""
-        self.done += sign[2]
-        if self.progress is not None:
-            self.progress(AuditProgress(sign[0], self.done, self.total, sign[1]))
 
 
 def _run_here(
@@ -433,7 +441,10 @@ def _run_here(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        beside = {key: run_controls(cell, parts, more.controls) for key, cell in groups.items()}
+        beside = {
+            key: [_one_control(cell, parts, control, signs) for control in more.controls]
+            for key, cell in groups.items()
+        }
         for cell, file in missing:
             _cell_to_file(cell, parts, file, more, beside.get(group(cell), ()), signs)
     finally:

@@ -11,6 +11,7 @@ from privfed.audit.report.records import Contradiction, read_report, write_repor
 EXPERIMENT = """
 data = "synthetic-small"
 rounds = 2
+canaries = 0
 methods = ["fedmf"]
 plans = ["none", "local-laplace:epsilon0=1,clip_norm=1"]
 """

@@ -101,6 +101,8 @@ BEHIND_PLANS = {
     },
 }
 CASES: dict[str, dict[str, Any]] = IN_THE_CLEAR | BEHIND_PLANS
+ALWAYS = ("popularity", "dcf", "fedmf", "gpfedrec", "fedvae", "private-autoencoder", "ease")
+"""Methods that are always tested in the clear: of each kind one. The others are among the slow tests."""
 
 
 def load() -> Any:
@@ -116,10 +118,12 @@ runs = load()
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
-    """What two processes came to, case by case, and where they kept their folders."""
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+    """What two processes came to, case by case, and where they kept their folders; of cases that are tested here."""
     folder = tmp_path_factory.mktemp("shared")
-    torch.save(CASES, folder / "cases.pt")
+    tested = {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
+    wanted = {name: case for name, case in CASES.items() if name in tested or case.get("killed")}
+    torch.save(wanted, folder / "cases.pt")
     answer = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone",
          str(SCRIPT), str(folder / "cases.pt"), str(folder)],
@@ -135,7 +139,9 @@ def close(found: Any, wanted: Any, tolerance: dict[str, float]) -> None:
         torch.testing.assert_close(found[name], value, msg=lambda m, n=name: f"{n}: {m}", **tolerance)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [name if name in (*BEHIND_PLANS, *ALWAYS) else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+)
 def test_two_processes_come_to_what_one_comes_to(
     name: str, shared: tuple[dict[str, Any], Path], tmp_path: Path
 ) -> None:
@@ -164,7 +170,7 @@ def test_a_checkpoint_of_two_processes_serves_one(shared: tuple[dict[str, Any], 
     found, folder = shared
     case = CASES["killed and resumed"]
     experiment = Experiment(runs.config(case), runs.small())
-    assert experiment.restore(folder / str(list(CASES).index("killed and resumed"))) == runs.ROUNDS
+    assert experiment.restore(folder / str(list(found).index("killed and resumed"))) == runs.ROUNDS
     close(experiment.clients.state(), found["killed and resumed"]["private"], {"rtol": 0.0, "atol": 0.0})
 
 
