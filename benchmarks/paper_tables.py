@@ -175,7 +175,8 @@ def _rows(known: Mapping[str, Any], one: Mapping[str, Any], runs: Sequence[Mappi
                 continue
             shown = [_measured(one, [run for run in mine if run["protocol"] == by]) for by in PROTOCOLS]
             missing = "" if mine else _reason(known, where.get(data, {}), label)
-            yield [data, label, " / ".join(_printed(printed, metric) for metric in one["metrics"]), *shown, missing]
+            theirs = [_printed(printed, metric) for metric in one["metrics"]]
+            yield [data, label, " / ".join(theirs) if any(theirs) else "", *shown, missing]
 
 
 def _printed(numbers: Mapping[str, Any], metric: str) -> str:

@@ -8,9 +8,9 @@ A cell is a row of a table on a data set under a protocol (`paper_cells.py`); a 
 in `benchmarks/results/paper_<paper>.json` are not repeated, so a queue that was killed goes on, several queues may
 write to one file, and a run that another table has already is copied. Cells come in the order of what they are worth:
 main tables first, small data sets first. `--plan` prints what is missing with its CPU-minutes, as two timed rounds and
-an evaluation have them (or `EXPECTED`), kept in `estimates/paper_costs.json`; `--budget` takes what fits into so many. Cells
-whose method is not registered, or does not take their settings, are named and skipped. One process, one thread; every
-run keeps its command, commit and CPU-seconds.
+an evaluation have them (or `EXPECTED`), kept beside the results in `estimates`; `--budget` takes what fits into so
+many. Cells whose method is not registered, or does not take their settings, are named and skipped. One process, one
+thread; every run keeps its command, commit and CPU-seconds.
 """
 
 import argparse
