@@ -1,7 +1,7 @@
 """Write down which tests are slow, from the processor time that they took in a run of all tests.
 
     python -m pytest -n 2 -q --junitxml durations.xml
-    python tests/slow.py durations.xml --above 0.3
+    python tests/slow.py durations.xml --above 0.25
 
 The list is `tests/slow.txt`: `make test` leaves these out and `make slow` runs them. Of every file at least its
 cheapest test stays in `make test`, whatever it takes. Tests of the list that did not run stay on it, so a run of the
@@ -34,7 +34,7 @@ def main() -> None:
     """Write the list."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("report", type=Path, help="JUnit XML of a run of all tests")
-    parser.add_argument("--above", type=float, default=0.3, help="processor seconds")
+    parser.add_argument("--above", type=float, default=0.25, help="processor seconds")
     given = parser.parse_args()
     tests = tests_by_file(given.report)
     ran = {name for cases in tests.values() for _, name in cases}
