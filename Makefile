@@ -22,13 +22,13 @@ audit: $(READY)
 	$(BIN)/privfed audit
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 -q
+	$(BIN)/python -m pytest -n 2 -q --dist loadfile
 
 quick: $(READY)
 	$(BIN)/python -m pytest -n 2 -q @tests/quick.txt
 
 slow: $(READY)
-	$(BIN)/python -m pytest -n 2 -q -m slow
+	$(BIN)/python -m pytest -n 2 -q --dist loadfile -m slow
 
 faults: $(READY)
 	$(BIN)/python -m pytest -n 2 -q -m "exhaustive or not exhaustive" tests/audit/faults tests/audit/test_mechanism.py

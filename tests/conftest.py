@@ -15,7 +15,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from tests import signatures
+from tests import pretended, signatures
 
 # The gate tries the same examples on every machine, at whatever speed; `explore` (tests/explore.py) tries others.
 _timeless = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
@@ -23,6 +23,7 @@ settings.register_profile("gate", _timeless, derandomize=True)
 settings.register_profile("explore", _timeless, derandomize=False, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gate"))
 signatures.install()
+pretended.register()
 torch.set_num_threads(1)
 
 _SLOW = Path(__file__).with_name("slow.txt")

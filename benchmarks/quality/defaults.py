@@ -99,6 +99,43 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
             (20.0, 0.25, 0.1),
         )
     ],
+    "fedrap": [
+        {"personal_lr": 1.0, "common_lr_factor": 1.0, "distance": 0.01},
+        {"personal_lr": 0.1, "common_lr_factor": 1.0, "distance": 0.01},
+        {"personal_lr": 3.0, "common_lr_factor": 1.0, "distance": 0.01},
+        {"personal_lr": 1.0, "common_lr_factor": 0.3, "distance": 0.01},
+        {"personal_lr": 1.0, "common_lr_factor": 3.0, "distance": 0.01},
+        {"personal_lr": 1.0, "common_lr_factor": 1.0, "distance": 0.0},
+    ],
+    "fedrecon": [
+        {"recon_lr": rebuilt, "item_lr_factor": item}
+        for rebuilt, item in ((2.0, 1.0), (0.5, 1.0), (5.0, 1.0), (2.0, 0.3), (2.0, 3.0), (5.0, 3.0))
+    ],
+    "colr": [
+        {"item_lr_factor": item, "user_lr_factor": user}
+        for item, user in ((10.0, 20.0), (3.0, 20.0), (30.0, 20.0), (100.0, 20.0), (30.0, 5.0), (30.0, 80.0))
+    ],
+    "fedcia": [
+        {"filtered_on": where, "low_pass": weight}
+        for where, weight in (
+            ("server", 1.0),
+            ("server", 0.0),
+            ("server", 0.3),
+            ("server", 3.0),
+            ("device", 0.3),
+            ("device", 1.0),
+        )
+    ],
+    "fedlightgcn": [
+        {"item_lr_factor": item, "user_lr_factor": user}
+        for item, user in ((4.0, 20.0), (1.0, 20.0), (10.0, 20.0), (40.0, 20.0), (4.0, 5.0), (10.0, 80.0))
+    ],
+    "fedpergnn": [
+        {"server_lr": server, "user_lr": user}
+        for server, user in ((0.03, 1.0), (0.01, 1.0), (0.003, 1.0), (0.1, 1.0), (0.03, 0.1), (0.03, 10.0))
+    ],
+    "feddae": [{"local_lr": rate} for rate in (1e-3, 1e-4, 3e-4, 3e-3, 1e-2, 3e-2)],
+    "metamf": [{"server_lr": rate} for rate in (0.003, 0.0003, 0.001, 0.01, 0.03, 0.1)],
 }
 """Method -> settings, all others as they are; the first are the defaults before this search."""
 

@@ -7,6 +7,7 @@ from privfed.audit.report import formatting
 from privfed.cli.show import synthetic_mark
 from privfed.evaluation import EvaluationResult
 from privfed.experiment import RunResult
+from privfed.setup.controls import NOTHING_SENT, SILENT
 
 _GRADES = ((1.0, "strong"), (3.0, "moderate"), (10.0, "weak"))
 
@@ -21,6 +22,8 @@ def closing_lines(name: str, result: RunResult, popular: EvaluationResult | None
 
 def next_step(out: Path, result: RunResult, popular: EvaluationResult | None) -> str:
     """The command that is worth giving next."""
+    if result.config.control is not None:
+        return f"privfed run {result.config.method_name}, the method that this control stands beside"
     if popular is None or (gain := _gain(result, popular)) > 0:
         return f"privfed attack {out}"
     alternative = "better than popularity, and guaranteed: privfed run private-gram --epsilon 1"
@@ -47,6 +50,8 @@ def _gain(result: RunResult, popular: EvaluationResult) -> float:
 
 def _privacy(result: RunResult) -> str:
     claim = result.guarantee
+    if result.config.control in SILENT:
+        return f"Privacy: {NOTHING_SENT}."
     if math.isinf(claim.epsilon):
         return "Privacy: no guarantee (epsilon is infinite)."
     grade = next((word for most, word in _GRADES if claim.epsilon <= most), "no meaningful")

@@ -133,7 +133,7 @@ def run(
         read.of_the_method(read.read_file(config), method, changes),
         {key: value for key, value in flags.items() if value is not None},
         *changes,
-        *(read.read_setting(f"boost.{text}") for text in boost or ()),
+        *(read.read_boost(text) for text in boost or ()),
     ]
     chosen, source = read.run_config([*_defaults(record, untapped=processes.size > 1), *given])
     out = out or directory.free_folder(chosen.method_name)
@@ -237,7 +237,7 @@ def _tell(
     from privfed.cli.show import guarantee_box, utility_table
     from privfed.experiment.baseline import popularity
     from privfed.setup import our_variant
-    from privfed.setup.controls import CONTROLS
+    from privfed.setup.controls import CONTROLS, SILENT
 
     chosen, synthetic = experiment.config, interactions.card.synthetic
     name = chosen.method_name + (f" ({CONTROLS[chosen.control]})" if chosen.control else "")
@@ -247,7 +247,7 @@ def _tell(
     screen.result(
         utility_table(name, result.test, baselines, rounds=rounds_done, synthetic=synthetic),
         *([f"Protocol: {chosen.protocol.sentence()}"] if screen.quiet else []),
-        guarantee_box(result.guarantee),
+        *([] if chosen.control in SILENT else [guarantee_box(result.guarantee)]),
     )
     screen.result(*training.warnings(result))
     screen.explain(*training.decisions(result))
@@ -269,7 +269,7 @@ def _tell(
             "control": chosen.control,
             "our_variant": our_variant(chosen.method),
             "start_from": origin,
-            "forecast": forecast.model_dump(mode="json"),
+            "forecast": None if chosen.control in SILENT else forecast.model_dump(mode="json"),
             "selected_round": result.selected.round,
             "utility": {part: r.model_dump(mode="json") for part, r in result.selected.results.items()},
             "popularity": None if popular is None else popular.model_dump(mode="json"),

@@ -94,6 +94,18 @@ def read_setting(text: str) -> Layer:
     return layer
 
 
+def read_boost(text: str) -> Layer:
+    """The layer of one `--boost behaviour=size`.
+
+    Raises:
+        CommandError: it is not of that form.
+    """
+    behaviour, equals, _ = text.partition("=")
+    if not equals or not behaviour.strip() or "." in behaviour:
+        raise CommandError(f"--boost {text!r} is not of the form behaviour=size, for example --boost view=2")
+    return read_setting(f"boost.{text}")
+
+
 def combine(layers: Sequence[Layer]) -> Layer:
     """One dictionary from layers, later ones winning field by field."""
     result: Layer = {}

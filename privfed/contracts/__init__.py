@@ -1,6 +1,6 @@
 """Records that every room speaks of and none needs torch for: blocks, noise as announced, fidelity, taps."""
 
-from privfed.contracts.clip_defaults import Clipped, DefaultClip
+from privfed.contracts.clip_defaults import Clipped, DefaultClip, half_of_median
 from privfed.contracts.method_profile import MethodProfile
 from privfed.contracts.method_traits import MethodTraits
 from privfed.contracts.noisy_steps import NoisySteps
@@ -22,6 +22,7 @@ __all__ = [
     "Schema",
     "Tap",
     "UpdateError",
+    "half_of_median",
     "schema_digest",
     "share_of",
     "upload_bytes",

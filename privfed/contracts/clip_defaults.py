@@ -22,3 +22,21 @@ class DefaultClip:
     norm: float
     of_median: float
     ground: str
+
+
+_OF_UPLOADS = "norm of the first uploads on MovieLens-100K, by rule and not by quality"
+
+
+def half_of_median(*, upload: float | None = None, upload_l1: float | None = None) -> tuple[DefaultClip, ...]:
+    """Clip norms by rule where none was chosen by quality (`benchmarks.quality.upload_norms` measures the medians).
+
+    Args:
+        upload: half of the median L2 norm of the first uploads on MovieLens-100K; None for no such default.
+        upload_l1: the same of the L1 norm.
+    """
+    norms: tuple[tuple[Clipped, str, float | None], ...] = (("upload", "L2", upload), ("upload_l1", "L1", upload_l1))
+    return tuple(
+        DefaultClip(clipped, norm, 0.5, f"half of the median {name} {_OF_UPLOADS}")
+        for clipped, name, norm in norms
+        if norm is not None
+    )

@@ -20,7 +20,7 @@ from privfed.federation.hosted_clients import HostedClients
 from privfed.privacy import Guarantee, Ledger
 from privfed.privacy.statements import CATALOGUE_WARNING, derived_catalogue
 from privfed.setup.assembly import Assembly
-from privfed.setup.controls import SILENT
+from privfed.setup.controls import NOTHING_SENT, SILENT
 
 Progress = Callable[[int, RoundEvaluation | None], None]
 """Called after every round with its number and, where it was evaluated, its utility."""
@@ -190,6 +190,9 @@ class TrainingRun:
     def _with_disclosures(self, guarantee: Guarantee) -> Guarantee:
         """The guarantee with what method, data and metrics show besides uploads in its statements and assumptions."""
         assembly = self._assembly
+        if assembly.config.control in SILENT:
+            about = [f"{NOTHING_SENT[0].upper()}{NOTHING_SENT[1:]}.", *([UNCOUNTED] if self._history else [])]
+            return guarantee.model_copy(update={"reason_if_inf": NOTHING_SENT, "statements": about, "assumptions": []})
         disclosed = assembly.registered.disclosure.side_disclosures(assembly.config.settings())
         statements, assumptions = [*([UNCOUNTED] if self._history else []), *disclosed], list[str]()
         if assembly.parts.catalogue_derived and guarantee.reason_if_inf is None:

@@ -32,6 +32,9 @@ CONTROLS: Mapping[Control, str] = {
 SILENT: frozenset[Control] = frozenset({"no-communication", "untrained"})
 """Controls in which nothing is sent."""
 
+NOTHING_SENT = "this control sends nothing, so there is no release that a guarantee could speak of"
+"""Why a silent control has no finite epsilon, although nobody learns anything from it."""
+
 _ENTRIES_PER_BLOCK = 4_000_000
 _SHUFFLES = 0x5AFF1E
 

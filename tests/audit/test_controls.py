@@ -58,7 +58,7 @@ def test_controls_are_paired_by_user_and_run_once_for_a_method_and_seed() -> Non
         assert row.users.value == pytest.approx(run.by_user.mean())
 
 
-def test_a_control_that_cannot_be_run_is_said() -> None:
+def test_a_control_that_cannot_be_run_is_reported() -> None:
     config = grid().model_copy(update={"methods": ({"name": "dcf"},), "controls": ("no-communication",)})
     parts = split(load("synthetic-small"), config.split)
     (run,) = run_controls(config.cells()[1], parts, config.controls)

@@ -12,6 +12,8 @@ from privfed.methods.registry import method
 
 PAPERS = [paper_tables.paper(name) for name in paper_tables.PAPERS]
 RESULTS = [(known["paper"], one) for known in PAPERS for one in known["results"]]
+FIGURE = re.compile(r"\b0?\.\d{2,}|\d+ points|\d+ % (?:more|less|above|below|better|worse)|(?<!\d)\.\d{2,}")
+"""A figure as qualities, ratios and differences have it; settings, such as a variance of .2, have fewer digits."""
 KEYS = {"id", "name", "shows", "data", "metrics", "status", "reason", "files", "found", "scale", "numbers"}
 
 
@@ -53,6 +55,23 @@ def test_a_status_without_them_is_refused(changes: dict[str, Any], word: str) ->
     sound = {"status": "in part", "reason": "one seed", "files": ["imia"]}
     assert faults(sound) == []
     assert any(word in fault for fault in faults(sound | changes))
+
+
+def judged(known: dict[str, Any]) -> list[str]:
+    """All that a person says of what was found; measured figures stand in generated tables alone."""
+    claims = [claim["why"] for claim in known["claims"]]
+    return [*claims, *(text for one in known["results"] for text in (one["found"], one["reason"]))]
+
+
+@pytest.mark.parametrize("known", PAPERS, ids=lambda known: known["paper"])
+def test_what_a_person_says_of_results_holds_no_measured_figure(known: dict[str, Any]) -> None:
+    said = [text for text in judged(known) if FIGURE.search(text)]
+    assert said == []
+
+
+def test_a_measured_figure_is_found() -> None:
+    assert all(FIGURE.search(text) for text in ("by .006 NDCG", "7 points above", "AUC 0.99", "12 % more"))
+    assert not any(FIGURE.search(text) for text in ("variances .2 and 1, width 16", "seeds 0 to 2", "20 % left out"))
 
 
 def test_results_have_names_of_their_own() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from privfed.experiment.folder import FORMAT
 from privfed.privacy import Guarantee
+from privfed.setup.controls import SILENT
 
 DATA = ("--data", "synthetic-small")
 LAPLACE = "local-laplace:epsilon0=1,clip_norm=5"
@@ -57,8 +58,26 @@ def test_a_control_is_named_wherever_its_numbers_are(cli: Callable, tmp_path: Pa
     assert "Control: nothing is trained" in out
     assert "Quality: fedmf (the untrained model) is worse than recommending the most popular items" in out
     assert "Traffic: about" not in out
-    assert cli(*words, tmp_path / "json", "--json").document["control"] == "untrained"
+    document = cli(*words, tmp_path / "json", "--json").document
+    assert (document["control"], document["forecast"]) == ("untrained", None)
     assert {row["round"] for row in lines(tmp_path / "json" / "metrics.jsonl")} == {-1}
+
+
+@pytest.mark.parametrize("control", sorted(SILENT))
+def test_a_control_that_sends_nothing_claims_no_uploads(
+    control: str, cli: Callable, call: Callable, tmp_path: Path
+) -> None:
+    """Neither the screen nor guarantee.json speaks of uploads, and nobody is sent to attack what was never sent."""
+    out = " ".join(cli("run", "fedmf", *DATA, "--rounds", 1, "--control", control, "--out", tmp_path / "r").out.split())
+    kept = json.loads((tmp_path / "r" / "guarantee.json").read_text())
+    assert "this control sends nothing" in out
+    assert "this control sends nothing" in kept["reason_if_inf"]
+    for text in (out, json.dumps(kept)):
+        assert "released as they are" not in text
+    assert "Next: privfed run fedmf, the method that this control stands beside" in out
+    attacked = call("attack", tmp_path / "r")
+    assert attacked.code
+    assert "in which nothing is sent and nothing can be attacked: run fedmf without a control" in attacked.err
 
 
 def test_a_control_that_is_none_is_refused(call: Callable, tmp_path: Path) -> None:
@@ -66,6 +85,17 @@ def test_a_control_that_is_none_is_refused(call: Callable, tmp_path: Path) -> No
         answer = call(*words, "luck", *DATA, "--out", tmp_path / "r")
         assert answer.code
         assert "'no-communication', 'shuffled' or 'untrained'" in answer.err
+
+
+@pytest.mark.parametrize("text", ["view", "=2", "view.x=2"])
+def test_a_boost_without_its_form_is_refused_in_the_words_of_the_option(
+    text: str, call: Callable, tmp_path: Path
+) -> None:
+    answer = call("run", "fedmf", *DATA, "--boost", text, "--out", tmp_path / "r")
+    assert answer.code
+    assert answer.err.strip() == (
+        f"privfed: --boost {text!r} is not of the form behaviour=size, for example --boost view=2"
+    )
 
 
 def test_words_for_people(cli: Callable, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """An accelerator to test without one: tensors on it compute on the processor and obey the rules of CUDA.
 
-torch leaves one device type to others, `privateuseone`; here it is called `pretend`. Its tensors hold a tensor of the
-processor, so every operator gives the bits that it gives there, and a mode between torch and its kernels refuses what
-CUDA refuses:
+torch leaves one device type to others, `privateuseone`; here it is called `pretend` (tests/pretended.py). Its tensors
+hold a tensor of the processor, so every operator gives the bits that it gives there, and a mode between torch and its
+kernels refuses what CUDA refuses:
 
 * one operator with tensors of both sides, but for numbers without a dimension and for indices;
 * reading a tensor's memory from numpy;
@@ -23,7 +23,6 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
-from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 aten = torch.ops.aten
 
@@ -156,16 +155,9 @@ def _held(x: Any) -> Any:
     return x.held if isinstance(x, PretendedTensor) else x
 
 
-def pretend() -> None:
-    """Give torch the device, once per process."""
-    if torch._C._get_privateuse1_backend_name() != "pretend":
-        _setup_privateuseone_for_python_backend(rename="pretend")
-
-
 @pytest.fixture
 def pretended() -> Iterator[Callable[[], Any]]:
     """`with pretended() as device: ...`, where `device.counts` says what happened."""
-    pretend()
 
     @contextmanager
     def device() -> Iterator[PretendedDevice]:

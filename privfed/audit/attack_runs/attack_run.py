@@ -61,6 +61,7 @@ from privfed.experiment import Experiment, TrainingProgress
 from privfed.methods import ItemBlocks
 from privfed.privacy import Guarantee, Ledger
 from privfed.setup.config import ExperimentConfig
+from privfed.setup.controls import SILENT
 
 UploadTap = Literal["raw", "wire"]
 UPLOAD_TAPS: tuple[UploadTap, ...] = ("raw", "wire")
@@ -430,9 +431,15 @@ def attack_run(directory: Path, config: ExperimentConfig, split: Split) -> RunFi
     """Attack what a run directory tapped, the rows that its clients send, and what its devices show.
 
     Raises:
-        ValueError: nothing was tapped there although the plan lets the server see single uploads.
+        ValueError: nothing was sent in that run, or nothing was tapped although the plan lets the server see single
+            uploads.
         LedgerError: the run's ledger is not the one that its checkpoint has seen.
     """
+    if config.control in SILENT:
+        raise ValueError(
+            f"{directory} is the control {config.control!r}, in which nothing is sent and nothing can be attacked: run "
+            f"{config.method_name} without a control, in another folder, and attack that"
+        )
     experiment = Experiment(config.model_copy(update={"device": "cpu"}), split)
     seen = {tap: load_observations(directory / "taps", (tap,)) for tap in ATTACKED_TAPS}
     has_rows = experiment.item_blocks is not None

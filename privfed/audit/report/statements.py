@@ -119,7 +119,7 @@ def _attributes(cell: Cell) -> str:
         if seen is not None:
             from_truth = f" (from the true history {formatting.share(truth.auc.value)})" if truth is not None else ""
             low = seen.auc.lo
-            found = f"AUC at least {formatting.share(low)}" if low > _CHANCE else "no better than chance"
+            found = f"AUC at least {formatting.share(low)}" if low > _CHANCE else "not told from chance"
             guesses.append(f"{attribute} {found}{from_truth}")
     return f"Guesses at who the person is: {', '.join(guesses)}; chance gives 0.5." if guesses else ""
 

@@ -4,25 +4,22 @@ The item table of a device is Q + A B with a basis B that everybody shares and t
 trained and uploaded, `rank` numbers for a row of `dim`; factors add up, so that any secure sum takes them.
 """
 
-from privfed.contracts import DefaultClip, MethodTraits
+from privfed.contracts import MethodTraits, half_of_median
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.colr.client import CoLRClients
 from privfed.methods.colr.config import CoLRConfig
 from privfed.methods.colr.published import AS_PUBLISHED
 from privfed.methods.colr.server import CoLRServer
-from privfed.methods.method import Method, NegativeSampling, ServerReads, Training
+from privfed.methods.method import Method, ServerReads
 from privfed.methods.preset import PUBLISHED
+from privfed.methods.shared.sampled_training import SampledTraining
 
 
-class CoLRTraining(Training):
+class CoLRTraining(SampledTraining):
     """Factors of the item table's update are averaged; user vectors stay on their devices."""
 
     server = CoLRServer
     clients = CoLRClients
-
-    def negatives(self, config: CoLRConfig) -> NegativeSampling:
-        """Distinct negatives of every positive, drawn once a round."""
-        return NegativeSampling(config.negatives)
 
 
 METHOD = Method(
@@ -36,20 +33,7 @@ METHOD = Method(
     attack_surface=NamedBlocks("factors", scores_are_logits=True),
     disclosure=ServerReads("the sum of low-rank factors of item-vector updates"),
     presets={PUBLISHED: AS_PUBLISHED},
-    clip_norms=(
-        DefaultClip(
-            "upload",
-            9.9,
-            0.5,
-            "half of the median L2 norm of the first uploads on MovieLens-100K, by rule and not by quality",
-        ),
-        DefaultClip(
-            "upload_l1",
-            230.0,
-            0.5,
-            "half of the median L1 norm of the first uploads on MovieLens-100K, by rule and not by quality",
-        ),
-    ),
+    clip_norms=half_of_median(upload=9.9, upload_l1=240.0),
 )
 
 __all__ = ["METHOD", "CoLRClients", "CoLRConfig", "CoLRServer"]

@@ -12,7 +12,7 @@ from privfed.methods.method import MethodConfig
 
 REST_PER_PURCHASE = 0.1
 """What all that a user did not purchase weighs, over the weight of its purchases, for each of them: by validation on
-seven catalogues (`benchmarks.quality.defaults`)."""
+five catalogues (`benchmarks.quality.defaults --only dfmr`)."""
 
 
 class DFMRConfig(MethodConfig):

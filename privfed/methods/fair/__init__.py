@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from privfed.contracts import DefaultClip, MethodTraits
+from privfed.contracts import DefaultClip, MethodTraits, half_of_median
 from privfed.evaluation import Task
 from privfed.federation import Message
 from privfed.methods.fair.attack_surface import FairSurface
@@ -78,12 +78,7 @@ METHOD = Method(
             1.0,
             "the median norm on MovieLens-100K, between the best two of four by validation NDCG@20 at epsilon 8",
         ),
-        DefaultClip(
-            "upload_l1",
-            12.0,
-            0.5,
-            "half of the median L1 norm of the first uploads on MovieLens-100K, by rule and not by quality",
-        ),
+        *half_of_median(upload_l1=13.0),
     ),
 )
 

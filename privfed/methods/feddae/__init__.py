@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from privfed.contracts import DefaultClip, MethodTraits
+from privfed.contracts import DefaultClip, MethodTraits, half_of_median
 from privfed.federation import Message
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.feddae.client import FedDAEClients
@@ -50,11 +50,6 @@ METHOD = Method(
     presets={PUBLISHED: AS_PUBLISHED, "released": AS_RELEASED},
     clip_norms=(
         DefaultClip("upload", 0.003, 0.05, "that of FedVAE, whose uploads are alike, and not tuned on FedDAE itself"),
-        DefaultClip(
-            "upload_l1",
-            2.4,
-            0.5,
-            "half of the median L1 norm of the first uploads on MovieLens-100K, by rule and not by quality",
-        ),
+        *half_of_median(upload_l1=2.4),
     ),
 )

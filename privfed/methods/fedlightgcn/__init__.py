@@ -5,25 +5,20 @@ averaged, user vectors stay. On a star all items of a user have the same neighbo
 published form weak.
 """
 
-from privfed.contracts import DefaultClip, MethodTraits
+from privfed.contracts import MethodTraits, half_of_median
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.fedlightgcn.client import FedLightGCNClients
 from privfed.methods.fedlightgcn.config import FedLightGCNConfig
 from privfed.methods.fedlightgcn.published import AS_PUBLISHED
-from privfed.methods.method import Method, NegativeSampling, ServerReads, Training
+from privfed.methods.method import Method, ServerReads
 from privfed.methods.preset import PUBLISHED
-from privfed.methods.shared.table_server import TableServer
+from privfed.methods.shared.sampled_training import TableTraining
 
 
-class FedLightGCNTraining(Training):
+class FedLightGCNTraining(TableTraining):
     """Item vectors are averaged; user vectors and graphs stay on their devices."""
 
-    server = TableServer.from_config
     clients = FedLightGCNClients
-
-    def negatives(self, config: FedLightGCNConfig) -> NegativeSampling:
-        """Distinct negatives of every positive, drawn once a round."""
-        return NegativeSampling(config.negatives)
 
 
 METHOD = Method(
@@ -37,20 +32,7 @@ METHOD = Method(
     attack_surface=NamedBlocks("items", scores_are_logits=True),
     disclosure=ServerReads("the sum of item-vector updates"),
     presets={PUBLISHED: AS_PUBLISHED},
-    clip_norms=(
-        DefaultClip(
-            "upload",
-            190.0,
-            0.5,
-            "half of the median L2 norm of the first uploads on MovieLens-100K, by rule and not by quality",
-        ),
-        DefaultClip(
-            "upload_l1",
-            8100.0,
-            0.5,
-            "half of the median L1 norm of the first uploads on MovieLens-100K, by rule and not by quality",
-        ),
-    ),
+    clip_norms=half_of_median(upload=190.0, upload_l1=8200.0),
 )
 
 __all__ = ["METHOD", "FedLightGCNClients", "FedLightGCNConfig"]

@@ -7,7 +7,7 @@ from privfed.methods.method import MethodConfig
 
 
 class FedLightGCNConfig(MethodConfig):
-    """Settings; best of four by validation NDCG@20 after eight rounds on MovieLens-100K, not searched any longer."""
+    """Settings; rates are a first guess (`benchmarks.quality.defaults` has their grid)."""
 
     dim: int = Field(32, ge=1, description="width of user and item vectors")
     propagation: Propagation = Field(

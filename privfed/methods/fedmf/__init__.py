@@ -9,16 +9,16 @@ from jaxtyping import Int64
 from pydantic import Field
 from torch import Tensor
 
-from privfed.contracts import DefaultClip, MethodTraits
+from privfed.contracts import DefaultClip, MethodTraits, half_of_median
 from privfed.federation import Purpose, Streams
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.client_data import ClientData
 from privfed.methods.fedmf.published import AS_PUBLISHED
-from privfed.methods.method import Method, MethodConfig, NegativeSampling, ServerReads, Training
+from privfed.methods.method import Method, MethodConfig, ServerReads
 from privfed.methods.preset import PUBLISHED
 from privfed.methods.shared.heads import LinearHead
 from privfed.methods.shared.linear_clients import LinearClients
-from privfed.methods.shared.table_server import TableServer
+from privfed.methods.shared.sampled_training import TableTraining
 
 
 class FedMFConfig(MethodConfig):
@@ -46,15 +46,10 @@ class FedMFClients(LinearClients):
         self.config = config
 
 
-class FedMFTraining(Training):
+class FedMFTraining(TableTraining):
     """Item vectors are averaged; user vectors stay on their devices."""
 
-    server = TableServer.from_config
     clients = FedMFClients
-
-    def negatives(self, config: FedMFConfig) -> NegativeSampling:
-        """Distinct negatives of every positive, drawn once a round."""
-        return NegativeSampling(config.negatives)
 
 
 METHOD = Method(
@@ -75,11 +70,6 @@ METHOD = Method(
             0.5,
             "best of a grid by validation NDCG@20 at epsilon 8 on MovieLens-100K and Tenrec QB-article",
         ),
-        DefaultClip(
-            "upload_l1",
-            2000.0,
-            0.5,
-            "half of the median L1 norm of the first uploads on MovieLens-100K, by rule and not by quality",
-        ),
+        *half_of_median(upload_l1=2000.0),
     ),
 )

@@ -3,25 +3,22 @@
 Clients share the item table and the perceptron; the user vector stays on the device. The server averages both.
 """
 
-from privfed.contracts import DefaultClip, MethodTraits
+from privfed.contracts import DefaultClip, MethodTraits, half_of_median
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.fedncf.client import FedNCFClients
 from privfed.methods.fedncf.config import FedNCFConfig
 from privfed.methods.fedncf.published import AS_PUBLISHED
 from privfed.methods.fedncf.server import FedNCFServer
-from privfed.methods.method import Method, NegativeSampling, ServerReads, Training
+from privfed.methods.method import Method, ServerReads
 from privfed.methods.preset import PUBLISHED
+from privfed.methods.shared.sampled_training import SampledTraining
 
 
-class FedNCFTraining(Training):
+class FedNCFTraining(SampledTraining):
     """Item table and perceptron are averaged; user vectors stay on their devices."""
 
     server = FedNCFServer
     clients = FedNCFClients
-
-    def negatives(self, config: FedNCFConfig) -> NegativeSampling:
-        """Distinct negatives of every positive, drawn once a round."""
-        return NegativeSampling(config.negatives)
 
 
 METHOD = Method(
@@ -37,12 +34,7 @@ METHOD = Method(
     presets={PUBLISHED: AS_PUBLISHED},
     clip_norms=(
         DefaultClip("upload", 10.0, 0.3, "best of three by validation NDCG@20 at epsilon 8 on MovieLens-100K"),
-        DefaultClip(
-            "upload_l1",
-            1200.0,
-            0.5,
-            "half of the median L1 norm of the first uploads on MovieLens-100K, by rule and not by quality",
-        ),
+        *half_of_median(upload_l1=1200.0),
     ),
 )
 

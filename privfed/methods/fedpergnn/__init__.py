@@ -7,17 +7,18 @@ and epsilon grows with coordinates and rounds. Here the clip and the pseudo item
 plan, and a plan's guarantee says what it is worth.
 """
 
-from privfed.contracts import DefaultClip, MethodTraits
+from privfed.contracts import MethodTraits, half_of_median
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.fedpergnn.client import FedPerGNNClients
 from privfed.methods.fedpergnn.config import FedPerGNNConfig
 from privfed.methods.fedpergnn.published import AS_PUBLISHED
 from privfed.methods.fedpergnn.server import FedPerGNNServer
-from privfed.methods.method import Method, NegativeSampling, ServerReads, Training
+from privfed.methods.method import Method, ServerReads
 from privfed.methods.preset import PUBLISHED
+from privfed.methods.shared.sampled_training import SampledTraining
 
 
-class FedPerGNNTraining(Training):
+class FedPerGNNTraining(SampledTraining):
     """Gradients by item vectors and weights are averaged; user vectors and graphs stay on their devices."""
 
     server = FedPerGNNServer
@@ -25,10 +26,6 @@ class FedPerGNNTraining(Training):
     chunk = 256
     # Tiles are padded to their longest history, and sums round by how long that is.
     bit_parity = False
-
-    def negatives(self, config: FedPerGNNConfig) -> NegativeSampling:
-        """Distinct negatives of every positive, drawn once a round."""
-        return NegativeSampling(config.negatives)
 
 
 METHOD = Method(
@@ -42,20 +39,7 @@ METHOD = Method(
     attack_surface=NamedBlocks("items", scores_are_logits=True),
     disclosure=ServerReads("the sums of gradients by item vectors and by the graph network"),
     presets={PUBLISHED: AS_PUBLISHED},
-    clip_norms=(
-        DefaultClip(
-            "upload",
-            0.074,
-            0.5,
-            "half of the median L2 norm of the first uploads on MovieLens-100K, by rule and not by quality",
-        ),
-        DefaultClip(
-            "upload_l1",
-            1.4,
-            0.5,
-            "half of the median L1 norm of the first uploads on MovieLens-100K, by rule and not by quality",
-        ),
-    ),
+    clip_norms=half_of_median(upload=0.074, upload_l1=1.4),
 )
 
 __all__ = ["METHOD", "FedPerGNNClients", "FedPerGNNConfig", "FedPerGNNServer"]

@@ -8,7 +8,7 @@ from privfed.methods.shared.server_optimiser import Kind
 
 
 class FedPerGNNConfig(MethodConfig):
-    """Settings; Adam and its rate are a first guess, looked at for five rounds on validation and not searched."""
+    """Settings; rates are a first guess (`benchmarks.quality.defaults` has their grid)."""
 
     dim: int = Field(32, ge=1, description="width of user and item vectors and of every layer")
     predictor: Predictor = Field(

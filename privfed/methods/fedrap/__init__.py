@@ -4,25 +4,20 @@ A score is sigma(w (C + D) + b): only the common table C is shared and averaged,
 the device. Two regularisers grow with the rounds: D moves away from C, and C is made sparse.
 """
 
-from privfed.contracts import DefaultClip, MethodTraits
+from privfed.contracts import MethodTraits, half_of_median
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.fedrap.client import FedRAPClients, PersonalTablesError
 from privfed.methods.fedrap.config import FedRAPConfig
 from privfed.methods.fedrap.published import AS_PUBLISHED, AS_RELEASED
-from privfed.methods.method import Method, NegativeSampling, ServerReads, Training
+from privfed.methods.method import Method, ServerReads
 from privfed.methods.preset import PUBLISHED
-from privfed.methods.shared.table_server import TableServer
+from privfed.methods.shared.sampled_training import TableTraining
 
 
-class FedRAPTraining(Training):
+class FedRAPTraining(TableTraining):
     """Common tables are averaged; personal tables, vectors and biases stay on their devices."""
 
-    server = TableServer.from_config
     clients = FedRAPClients
-
-    def negatives(self, config: FedRAPConfig) -> NegativeSampling:
-        """Distinct negatives of every positive, drawn once a round."""
-        return NegativeSampling(config.negatives)
 
 
 METHOD = Method(
@@ -36,20 +31,7 @@ METHOD = Method(
     attack_surface=NamedBlocks("items", scores_are_logits=True),
     disclosure=ServerReads("the sum of common item-table updates"),
     presets={PUBLISHED: AS_PUBLISHED, "released": AS_RELEASED},
-    clip_norms=(
-        DefaultClip(
-            "upload",
-            23.0,
-            0.5,
-            "half of the median L2 norm of the first uploads on MovieLens-100K, by rule and not by quality",
-        ),
-        DefaultClip(
-            "upload_l1",
-            1800.0,
-            0.5,
-            "half of the median L1 norm of the first uploads on MovieLens-100K, by rule and not by quality",
-        ),
-    ),
+    clip_norms=half_of_median(upload=23.0, upload_l1=1800.0),
 )
 
 __all__ = ["METHOD", "FedRAPClients", "FedRAPConfig", "PersonalTablesError"]

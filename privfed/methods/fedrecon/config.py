@@ -6,10 +6,7 @@ from privfed.methods.method import MethodConfig
 
 
 class FedReconConfig(MethodConfig):
-    """Settings; items move as FedMF's here do, and no other setting was tuned.
-
-    On validation NDCG@20 of 300 people after 60 rounds: MovieLens-100K .077 (popularity .037), Last.fm-2K .064 (.071).
-    """
+    """Settings; items move as FedMF's here do, and no other setting was tuned."""
 
     dim: int = Field(32, ge=1, description="width of user and item vectors")
     recon_lr: float = Field(2.0, gt=0, description="learning rate of the user vector while it is rebuilt")

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from privfed.contracts import DefaultClip, MethodTraits
+from privfed.contracts import DefaultClip, MethodTraits, half_of_median
 from privfed.federation import Call, Message, PrivateState, StatefulClients, Streams
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.client_data import ClientData
@@ -98,11 +98,6 @@ METHOD = Method(
             0.05,
             "on the flat side of a grid by validation NDCG@20 at epsilon 8 on MovieLens-100K, Tenrec and Douban books",
         ),
-        DefaultClip(
-            "upload_l1",
-            3.4,
-            0.5,
-            "half of the median L1 norm of the first uploads on MovieLens-100K, by rule and not by quality",
-        ),
+        *half_of_median(upload_l1=3.4),
     ),
 )

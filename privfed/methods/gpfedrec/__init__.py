@@ -6,27 +6,24 @@ from dataclasses import dataclass
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from privfed.contracts import DefaultClip, MethodTraits
+from privfed.contracts import DefaultClip, MethodTraits, half_of_median
 from privfed.federation import Message
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.gpfedrec.client import GPFedRecClients
 from privfed.methods.gpfedrec.config import GPFedRecConfig
 from privfed.methods.gpfedrec.published import AS_PUBLISHED, AS_RELEASED
 from privfed.methods.gpfedrec.server import GPFedRecServer
-from privfed.methods.method import Method, NegativeSampling, ServerReads, Training
+from privfed.methods.method import Method, ServerReads
 from privfed.methods.preset import PUBLISHED
+from privfed.methods.shared.sampled_training import SampledTraining
 
 
-class GPFedRecTraining(Training):
+class GPFedRecTraining(SampledTraining):
     """Item tables are collected and mixed for every client; vectors and perceptrons stay on their devices."""
 
     server = GPFedRecServer
     clients = GPFedRecClients
     chunk = 256
-
-    def negatives(self, config: GPFedRecConfig) -> NegativeSampling:
-        """Distinct negatives of every positive, drawn once a round."""
-        return NegativeSampling(config.negatives)
 
     def extra_queries(self, config: GPFedRecConfig) -> int:
         """One for histories, where the graph is made from them."""
@@ -73,12 +70,7 @@ METHOD = Method(
             0.0003,
             "behind local noise at epsilon 8 on MovieLens-100K no norm from 0.001 to 0.1 was better than another",
         ),
-        DefaultClip(
-            "upload_l1",
-            1200.0,
-            0.5,
-            "half of the median L1 norm of the first uploads on MovieLens-100K, by rule and not by quality",
-        ),
+        *half_of_median(upload_l1=1200.0),
     ),
 )
 

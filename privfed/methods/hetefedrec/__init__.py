@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from privfed.contracts import DefaultClip, MethodTraits
+from privfed.contracts import DefaultClip, MethodTraits, half_of_median
 from privfed.federation import Message
 from privfed.methods.hetefedrec.attack_surface import HeteFedRecSurface
 from privfed.methods.hetefedrec.client import HeteFedRecClients
@@ -17,23 +17,20 @@ from privfed.methods.hetefedrec.config import HeteFedRecConfig
 from privfed.methods.hetefedrec.disclosure import HeteFedRecDisclosure
 from privfed.methods.hetefedrec.published import AS_PUBLISHED
 from privfed.methods.hetefedrec.server import HeteFedRecServer
-from privfed.methods.method import Method, NegativeSampling, Training
+from privfed.methods.method import Method
 from privfed.methods.preset import PUBLISHED
+from privfed.methods.shared.sampled_training import SampledTraining
 from privfed.methods.shared.warm_start import GramFactors, nested_tables
 
 __all__ = ["METHOD", "HeteFedRecConfig"]
 
 
-class HeteFedRecTraining(Training):
+class HeteFedRecTraining(SampledTraining):
     """Clients of every size train their own prefix of the model; the server sums block by block."""
 
     server = HeteFedRecServer
     clients = HeteFedRecClients
     chunk = 256
-
-    def negatives(self, config: HeteFedRecConfig) -> NegativeSampling:
-        """Distinct negatives of every positive, drawn once a round."""
-        return NegativeSampling(config.negatives)
 
     def warm_start(
         self, config: HeteFedRecConfig, state: Mapping[str, Tensor], message: Message
@@ -55,11 +52,6 @@ METHOD = Method(
     presets={PUBLISHED: AS_PUBLISHED},
     clip_norms=(
         DefaultClip("upload", 0.01, 0.15, "best of three by validation NDCG@20 at epsilon 8 on MovieLens-100K"),
-        DefaultClip(
-            "upload_l1",
-            1.0,
-            0.5,
-            "half of the median L1 norm of the first uploads on MovieLens-100K, by rule and not by quality",
-        ),
+        *half_of_median(upload_l1=1.1),
     ),
 )

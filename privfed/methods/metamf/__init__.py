@@ -5,17 +5,18 @@ network. That needs each user's gradient by itself: a sum over users of gradient
 user says nothing. So no secure sum can stand between, and the server has a vector of every user besides.
 """
 
-from privfed.contracts import DefaultClip, MethodTraits
+from privfed.contracts import MethodTraits, half_of_median
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.metamf.client import MetaMFClients
 from privfed.methods.metamf.config import MetaMFConfig
 from privfed.methods.metamf.published import AS_PUBLISHED
 from privfed.methods.metamf.server import MetaMFServer
-from privfed.methods.method import Method, NegativeSampling, ServerReads, Training
+from privfed.methods.method import Method, ServerReads
 from privfed.methods.preset import PUBLISHED
+from privfed.methods.shared.sampled_training import SampledTraining
 
 
-class MetaMFTraining(Training):
+class MetaMFTraining(SampledTraining):
     """Gradients by generated parameters are collected one by one; devices keep their items alone."""
 
     server = MetaMFServer
@@ -23,10 +24,6 @@ class MetaMFTraining(Training):
     chunk = 256
     # Tiles are padded to their longest list of samples, and sums round by how long that is.
     bit_parity = False
-
-    def negatives(self, config: MetaMFConfig) -> NegativeSampling:
-        """Distinct negatives of every positive, drawn once a round."""
-        return NegativeSampling(config.negatives)
 
 
 METHOD = Method(
@@ -40,20 +37,7 @@ METHOD = Method(
     attack_surface=NamedBlocks("left", scores_are_logits=True),
     disclosure=ServerReads("every client's gradient by its item vectors, each round, under a stable pseudonym"),
     presets={PUBLISHED: AS_PUBLISHED},
-    clip_norms=(
-        DefaultClip(
-            "upload",
-            0.18,
-            0.5,
-            "half of the median L2 norm of the first uploads on MovieLens-100K, by rule and not by quality",
-        ),
-        DefaultClip(
-            "upload_l1",
-            1.7,
-            0.5,
-            "half of the median L1 norm of the first uploads on MovieLens-100K, by rule and not by quality",
-        ),
-    ),
+    clip_norms=half_of_median(upload=0.18, upload_l1=1.7),
 )
 
 __all__ = ["METHOD", "MetaMFClients", "MetaMFConfig", "MetaMFServer"]

@@ -7,7 +7,7 @@ from privfed.methods.shared.server_optimiser import Kind
 
 
 class MetaMFConfig(MethodConfig):
-    """Settings; narrower hidden layers than published, and a rate that no search has chosen."""
+    """Settings; narrower hidden layers than published, a rate that is a first guess (`benchmarks.quality.defaults`)."""
 
     dim: int = Field(
         32, ge=4, description="width of generated item vectors; the perceptron's hidden layer has a quarter"

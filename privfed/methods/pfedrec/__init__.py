@@ -8,18 +8,18 @@ from functools import partial
 
 from pydantic import Field
 
-from privfed.contracts import DefaultClip, MethodTraits
+from privfed.contracts import DefaultClip, MethodTraits, half_of_median
 from privfed.federation import PUBLIC, Call, Message, Purpose, Streams, alike
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.client_data import ClientData
-from privfed.methods.method import Method, MethodConfig, NegativeSampling, ServerReads, Training
+from privfed.methods.method import Method, MethodConfig, ServerReads
 from privfed.methods.pfedrec.published import AS_PUBLISHED
 from privfed.methods.preset import PUBLISHED
 from privfed.methods.shared.heads import LinearHead, kaiming_uniform
 from privfed.methods.shared.interaction_dp import InteractionTrainer
 from privfed.methods.shared.linear_clients import LinearClients
 from privfed.methods.shared.record_gradients import clipped_linear
-from privfed.methods.shared.table_server import TableServer
+from privfed.methods.shared.sampled_training import TableTraining
 from privfed.updates import ClientUpdates, Dense
 
 
@@ -62,15 +62,10 @@ class PFedRecClients(LinearClients):
         return ClientUpdates(call.clients, call.schema, [Dense("items", everyone, changes)])
 
 
-class PFedRecTraining(Training):
+class PFedRecTraining(TableTraining):
     """Item tables are averaged; heads stay on their devices."""
 
-    server = TableServer.from_config
     clients = PFedRecClients
-
-    def negatives(self, config: PFedRecConfig) -> NegativeSampling:
-        """Distinct negatives of every positive, drawn once a round."""
-        return NegativeSampling(config.negatives)
 
 
 METHOD = Method(
@@ -86,11 +81,6 @@ METHOD = Method(
     presets={PUBLISHED: AS_PUBLISHED},
     clip_norms=(
         DefaultClip("upload", 30.0, 0.1, "best of three by validation NDCG@20 at epsilon 8 on MovieLens-100K"),
-        DefaultClip(
-            "upload_l1",
-            14000.0,
-            0.5,
-            "half of the median L1 norm of the first uploads on MovieLens-100K, by rule and not by quality",
-        ),
+        *half_of_median(upload_l1=14000.0),
     ),
 )

@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from privfed.contracts import MethodTraits
 from privfed.methods.attack_surface import NamedBlocks
-from privfed.methods.method import Method, NegativeSampling, ServerReads, Training
+from privfed.methods.method import Method, ServerReads
+from privfed.methods.shared.sampled_training import SampledTraining
 from privfed.methods.torch_method.client import TorchClients
 from privfed.methods.torch_method.parameters import ParameterLayout
 from privfed.methods.torch_method.server import TorchServer
@@ -19,15 +20,11 @@ _CATALOGUES = (37, 41)
 """Two sizes at which a module is built once when it is registered: what grows with them has one row per item."""
 
 
-class TorchTraining(Training):
+class TorchTraining(SampledTraining):
     """Stacked local SGD on an author's module; the server averages what is shared."""
 
     def __init__(self, spec: TorchMethodSpec) -> None:
         self.server, self.clients = partial(TorchServer, spec), partial(TorchClients, spec)
-
-    def negatives(self, config: TorchConfig) -> NegativeSampling:
-        """Distinct negatives of every positive; all epochs of a call share them."""
-        return NegativeSampling(config.negatives)
 
 
 def torch_method(

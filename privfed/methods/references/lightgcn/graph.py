@@ -19,7 +19,7 @@ from privfed.data import Histories
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Half:
+class SortedEdges:
     """Edges sorted by the side that they lead to.
 
     Attributes:
@@ -47,8 +47,8 @@ class Graph:
         layers: L.
     """
 
-    to_items: Half
-    to_users: Half
+    to_items: SortedEdges
+    to_users: SortedEdges
     layers: int
 
     def mean(self, vectors: Float[Tensor, "nodes dim"]) -> Float[Tensor, "nodes dim"]:
@@ -93,4 +93,6 @@ class Edges:
         degrees = [torch.bincount(ends, minlength=side) for ends, side in zip((users, items), self.sides, strict=True)]
         weights = (degrees[0][users] * degrees[1][items]).float().rsqrt()
         of_user, of_item = (degree.cumsum(0) - degree for degree in degrees)
-        return Graph(Half(users[by_item], of_item, weights[by_item]), Half(items, of_user, weights), layers)
+        return Graph(
+            SortedEdges(users[by_item], of_item, weights[by_item]), SortedEdges(items, of_user, weights), layers
+        )
