@@ -136,12 +136,18 @@ class GPFedRec(NaiveClient):
 
 
 class LinearScores(NaiveClient):
-    """PFedRec's or FedMF's score function in front of GPFedRec's tables."""
+    """PFedRec's, FedMF's or FedRecon's score function in front of GPFedRec's tables."""
 
     def train(self, public, target, batches):
         c = self.config
         own, items = {name: variable(value) for name, value in self.own.items()}, variable(public["items"])
-        pfedrec = c.score_function == "pfedrec"
+        pfedrec, rebuilt = (c.score_function == name for name in ("pfedrec", "fedrecon"))
+        batches = list(batches)
+        if rebuilt:
+            own = {"w": variable(torch.zeros_like(self.own["w"]))}
+            fitting = sgd((own.values(), c.recon_lr))
+            for ids, labels in batches * c.recon_epochs:
+                descend(fitting, bce(self.scored(own, items.detach()[ids]), labels))
         head = sgd((own.values(), c.lr if pfedrec else c.lr * (c.eta - 1)))
         table = sgd(([items], c.lr * (c.eta * self.n_items - 1)))
 
@@ -152,6 +158,7 @@ class LinearScores(NaiveClient):
         for ids, labels in batches:
             if pfedrec:
                 descend(head, loss(ids, labels))
+            if pfedrec or rebuilt:
                 descend(table, loss(ids, labels))
                 continue
             head.zero_grad()
@@ -308,7 +315,7 @@ def test_gpfedrec(world, graph):
 
 
 @pytest.mark.parametrize("start", ["neighbours", "everybody"])
-@pytest.mark.parametrize("score_function", ["pfedrec", "fedmf"])
+@pytest.mark.parametrize("score_function", ["pfedrec", "fedmf", "fedrecon"])
 def test_graph_aggregation_with_the_score_functions_of_other_methods(world, score_function, start):
     settings = {"score_function": score_function, "start": start, "initial_scale": 0.5, "eta": 8.0}
     compare("gpfedrec", world("gpfedrec", **SMALL, **settings))

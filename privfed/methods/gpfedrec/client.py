@@ -65,7 +65,7 @@ class GPFedRecClients(StatefulClients):
             samples,
             rows,
             table,
-            self.private.rows(call.clients),
+            self.head.prepared(self.private.rows(call.clients), samples, rows, table),
             self.head.step_,
             batch_size=c.batch_size,
             lr_items=self.lr_items,

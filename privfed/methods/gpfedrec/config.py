@@ -8,7 +8,7 @@ from privfed.methods.gpfedrec.given_graphs import HISTORIES, RANDOM, HistoryGrap
 from privfed.methods.gpfedrec.graph import Metric, Precision, Thinning
 from privfed.methods.method import MethodConfig
 
-ScoreFunction = Literal["perceptron", "pfedrec", "fedmf"]
+ScoreFunction = Literal["perceptron", "pfedrec", "fedmf", "fedrecon"]
 Start = Literal["neighbours", "everybody"]
 
 
@@ -24,9 +24,12 @@ class GPFedRecConfig(MethodConfig):
     batch_size: int = Field(256, ge=1, description="local samples per step")
     score_function: ScoreFunction = Field(
         "perceptron",
-        description="private score function: perceptron (GPFedRec), or that of pfedrec (a linear layer) or fedmf (a "
-        "user vector), whose item tables are then mixed by the graph (GraphAgg as a plug-in)",
+        description="private score function: perceptron (GPFedRec), or that of pfedrec (a linear layer), fedmf (a user "
+        "vector) or fedrecon (one that is rebuilt every round), whose item tables are then mixed by the graph "
+        "(GraphAgg as a plug-in)",
     )
+    recon_lr: float = Field(2.0, gt=0, description="learning rate of fedrecon's user vector while it is rebuilt")
+    recon_epochs: int = Field(10, ge=1, description="passes over the samples that rebuild fedrecon's user vector")
     graph: Metric | RandomGraph | HistoryGraph | None = Field(
         "similarity",
         description="similarity (eq. 3), distance (as released), or null for the plain mean; erdos-renyi, regular, "
