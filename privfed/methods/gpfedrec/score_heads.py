@@ -57,8 +57,8 @@ class _Kept:
     def prepared(
         self,
         p: Parameters,
-        samples: Samples,
-        rows: TouchedRows,
+        samples: Samples,  # noqa: ARG002 (and below: nothing is fitted)
+        rows: TouchedRows,  # noqa: ARG002
         table: Float[Tensor, "rows dim"],  # noqa: ARG002
     ) -> Parameters:
         """As they are."""
