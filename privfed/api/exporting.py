@@ -1,11 +1,15 @@
 """A trained model as one file, with a model card beside it: only what every device downloads leaves."""
 
 import json
+import logging
+import warnings
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
+import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -13,6 +17,7 @@ from privfed.api import printing
 from privfed.api.errors import UseError
 from privfed.compute.devices import all_on_host
 from privfed.experiment.folder import write_text
+from privfed.methods.registry import method, methods
 
 if TYPE_CHECKING:
     from privfed.api.result import TrainedRun
@@ -31,11 +36,6 @@ def export(run: "TrainedRun", file: Path) -> Path:
     Raises:
         UseError: the format is not known or cannot hold the model, or a file is there already.
     """
-    if file.suffix == ".onnx":
-        raise UseError(
-            f"{file.name} cannot be written: devices score with sparse histories and methods with state of their own, "
-            f"which ONNX has no graph for; export .safetensors and score with privfed"
-        )
     if file.suffix not in _WRITERS:
         raise UseError(f"{file.name} has no known format: end the name in {' or '.join(_WRITERS)}")
     card = file.with_suffix(".md")
@@ -51,11 +51,15 @@ def export(run: "TrainedRun", file: Path) -> Path:
 
 def _safetensors(run: "TrainedRun", tensors: Mapping[str, Tensor], file: Path) -> str:
     """Every public tensor, and in the metadata the item ids in the order of item numbers."""
-    ids = json.dumps([str(item) for item in run.data.item_ids], ensure_ascii=False)
-    about = {"method": run.method, "items": ids, "rounds": str(run.rounds), "epsilon": str(run.guarantee.epsilon)}
-    save_file({name: value.contiguous() for name, value in tensors.items()}, file, about)
+    save_file({name: value.contiguous() for name, value in tensors.items()}, file, _about(run))
     shapes = ", ".join(f"`{name}` {list(value.shape)}" for name, value in tensors.items())
     return f"Tensors: {shapes}. The metadata hold the item ids in the order of item numbers."
+
+
+def _about(run: "TrainedRun") -> dict[str, str]:
+    """Metadata of a file: what it is, its guarantee, and the item ids in the order of item numbers."""
+    ids = json.dumps([str(item) for item in run.data.item_ids], ensure_ascii=False)
+    return {"method": run.method, "items": ids, "rounds": str(run.rounds), "epsilon": str(run.guarantee.epsilon)}
 
 
 def _csv(run: "TrainedRun", tensors: Mapping[str, Tensor], file: Path) -> str:
@@ -80,8 +84,45 @@ def _csv(run: "TrainedRun", tensors: Mapping[str, Tensor], file: Path) -> str:
     return f"A line for each item. Not in it: {', '.join(f'`{name}`' for name in left) or 'nothing'}."
 
 
+def _onnx(run: "TrainedRun", tensors: Mapping[str, Tensor], file: Path) -> str:
+    """A graph from histories to scores, with the item ids in its metadata."""
+    make = run.experiment.registered.history_model
+    if make is None:
+        able = " and ".join(name for name in methods() if method(name).history_model is not None)
+        raise UseError(
+            f"{file.name} cannot be written: an ONNX file scores a history alone, and {run.method} is not written so; "
+            f"{able} are, and .safetensors holds every method"
+        )
+    try:
+        onnx = import_module("onnx")
+        import_module("onnxscript")
+    except ImportError as missing:
+        raise UseError(
+            f"{file.name} cannot be written: {missing.name} is not installed; pip install 'privfed[onnx]'"
+        ) from missing
+    with warnings.catch_warnings():
+        # Of torch's exporter about torch.
+        warnings.simplefilter("ignore", FutureWarning)
+        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+        made = torch.onnx.export(
+            make(tensors).eval(), (torch.zeros(2, run.data.n_items),), input_names=["histories"],
+            output_names=["scores"], dynamic_shapes=({0: torch.export.Dim("n")},), dynamo=True, verbose=False,
+        )  # fmt: skip
+    if made is None:
+        raise UseError(f"{file.name} cannot be written: torch made no graph of {run.method}; export .safetensors")
+    graph = made.model_proto
+    for key, value in _about(run).items():
+        graph.metadata_props.add(key=key, value=value)
+    onnx.save_model(graph, str(file))
+    return (
+        "A graph from `histories` [n, items], 1 where somebody has the item and 0 elsewhere, to `scores` [n, items]; "
+        "leave out what somebody has already. The metadata hold the item ids in the order of item numbers."
+    )
+
+
 _WRITERS: dict[str, Callable[["TrainedRun", Mapping[str, Tensor], Path], str]] = {
     ".safetensors": _safetensors,
+    ".onnx": _onnx,
     ".csv": _csv,
 }
 

@@ -172,7 +172,8 @@ class TrainedRun:
         """Write the public model to one file, with a model card beside it.
 
         Args:
-            file: `.safetensors` holds every public tensor and the item ids; `.csv` has a line for each item.
+            file: `.safetensors` holds every public tensor and the item ids; `.csv` has a line for each item; `.onnx`
+                scores histories in other runtimes, for methods whose devices keep nothing else (extra `onnx`).
 
         Returns:
             The model card: method, data, protocol, guarantee, whom it trusts, what it must not be used for.

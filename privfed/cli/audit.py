@@ -156,8 +156,7 @@ def audit(
         f"Data: {card_line(interactions.card)}",
         split_line(parts, interactions),
         f"Protocol: {config.protocol.sentence()}",
-        f"Runs: {len(cells)}, for {', '.join(dict.fromkeys(variant.key[0] for variant in config.grid()))} and "
-        f"popularity under: {'; '.join(dict.fromkeys(variant.privacy.name for variant in config.grid()))}.",
+        runs_sentence(config, len(cells)),
         "",
     )
     record.write(out)
@@ -200,6 +199,15 @@ def _check(cells: "Sequence[ExperimentConfig]", parts: "Split", screen: Screen) 
             trial = Experiment(cell, parts)
             held_out(trial)
             predict(trial)
+
+
+def runs_sentence(config: "AuditConfig", runs: int) -> str:
+    """How many runs there will be, of which methods and under which plans."""
+    methods = dict.fromkeys(variant.key[0] for variant in config.grid())
+    plans = dict.fromkeys(variant.privacy.name for variant in config.grid())
+    if not methods:
+        return f"Runs: {runs}, of popularity alone, which every audit has as a row."
+    return f"Runs: {runs}, for {', '.join(methods)} and popularity under: {'; '.join(plans)}."
 
 
 def _refuse_another_audit(out: Path, record: "DirectoryRecord") -> None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import pandas as pd
 from pydantic import BaseModel, ConfigDict
-from torch import Tensor
+from torch import Tensor, nn
 
 from privfed.compute.devices import HOST, here
 from privfed.contracts import DefaultClip, MethodTraits, NoisySums, Schema
@@ -206,6 +206,9 @@ class Method:
         disclosure: what the server learns by design.
         presets: settings under a name, chosen by `name:preset`, such as those of the paper.
         clip_norms: clip norms for plans that name none, at most one for each thing that a clip bounds.
+        history_model: public tensors -> a module that turns histories `[n, items]` of 0 and 1 into scores
+            `[n, items]`, as a device does that keeps nothing but its history; None where scores need more than that,
+            or nobody has written the module yet.
     """
 
     name: str
@@ -219,3 +222,4 @@ class Method:
     disclosure: Disclosure
     presets: Mapping[str, Preset] = field(default_factory=dict)
     clip_norms: Sequence[DefaultClip] = ()
+    history_model: Callable[[Mapping[str, Tensor]], nn.Module] | None = None

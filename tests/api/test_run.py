@@ -234,11 +234,35 @@ def test_an_export_is_read_back(gram: privfed.Run, tmp_path: Path) -> None:
     np.testing.assert_allclose(table["order"], gram.experiment.server.public().shared["order"].numpy())
 
 
+def test_an_onnx_file_recommends_as_the_run_does(gram: privfed.Run, tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    gram.export(tmp_path / "model.onnx")
+    session = runtime.InferenceSession(str(tmp_path / "model.onnx"))
+    about = session.get_modelmeta().custom_metadata_map
+    ids = json.loads(about["items"])
+    assert float(about["epsilon"]) == gram.guarantee.epsilon
+    own = [ids[3], ids[8], ids[21]]
+    histories = np.zeros((3, len(ids)), np.float32)
+    histories[0, [ids.index(item) for item in own]] = 1
+    scores = session.run(["scores"], {"histories": histories})[0]
+    assert scores.shape == histories.shape
+    scores[0, histories[0] > 0] = -np.inf
+    best = [ids[number] for number in np.argsort(-scores[0], kind="stable")[:5]]
+    known = gram.data.item_ids.astype(type(gram.data.item_ids[0]))
+    wanted = gram.recommend(history=[item for item in known if str(item) in own], k=5)["item"].astype(str).tolist()
+    assert best == wanted
+
+
+def test_a_method_with_private_parameters_has_no_onnx_file(mf: privfed.Run, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="scores a history alone, and fedmf is not written so; popularity"):
+        mf.export(tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("model.onnx", "which ONNX has no graph for; export .safetensors"),
-        ("model.pt", "no known format: end the name in .safetensors or .csv"),
+        ("model.pt", "no known format: end the name in .safetensors or .onnx or .csv"),
         ("nowhere/model.csv", "there is no folder"),
         ("there.csv", "is there already"),
     ],

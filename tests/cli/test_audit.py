@@ -9,6 +9,7 @@ import pytest
 
 from privfed.audit import grid
 from privfed.audit.report.records import AuditReport, Contradiction, read_report
+from privfed.cli.audit import runs_sentence
 from privfed.cli.settings import audit_config, read_setting
 
 DATA = ("--data", "synthetic-small")
@@ -170,3 +171,8 @@ def test_an_interrupted_audit_says_how_to_go_on(cli: Callable, tmp_path: Path, m
     monkeypatch.setattr(grid, "run_audit", interrupted)
     answer = cli("audit", *DATA, "--out", tmp_path / "a", "--quiet", code=130)
     assert "give the same command again to go on" in answer.err
+
+
+def test_an_audit_of_popularity_alone_says_so() -> None:
+    config, _ = audit_config({"methods": ["popularity"], "data": "synthetic-small"}, {}, [])
+    assert runs_sentence(config, 1) == "Runs: 1, of popularity alone, which every audit has as a row."

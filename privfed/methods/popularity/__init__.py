@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import torch
 from jaxtyping import Float, Int64
-from torch import Tensor
+from torch import Tensor, nn
 
 from privfed.compute.devices import on_host, placed
 from privfed.contracts import Block, DefaultClip, MethodTraits, Schema
@@ -78,6 +78,19 @@ class PopularityClients(StatefulClients):
         return shares.expand(len(clients), -1) if candidates is None else shares[candidates]
 
 
+class CountsModel(nn.Module):
+    """The same list for every history."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        counts = tensors["counts"][:, 0]
+        self.shares = nn.Buffer(counts / counts.max().clamp(min=1))
+
+    def forward(self, histories: Float[Tensor, "n items"]) -> Float[Tensor, "n items"]:
+        """Counts as a share of the largest."""
+        return self.shares + 0 * histories
+
+
 class PopularityTraining(Training):
     """Items are counted once; there is nothing to train."""
 
@@ -96,6 +109,7 @@ METHOD = Method(
     training=PopularityTraining(),
     attack_surface=NamedBlocks("counts"),
     disclosure=ServerReads("how many users have each item"),
+    history_model=CountsModel,
     clip_norms=(
         DefaultClip("upload", 8.0, 1.0, "the median norm on MovieLens-100K, by rule and not by quality"),
         DefaultClip("upload_l1", 60.0, 1.0, "the median L1 norm on MovieLens-100K, by rule and not by quality"),

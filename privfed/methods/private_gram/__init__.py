@@ -19,6 +19,7 @@ from privfed.methods.attack_surface import NoItemRows
 from privfed.methods.method import Method, PlannedQuery, ServerReads, Training
 from privfed.methods.private_gram.client import PrivateGramClients
 from privfed.methods.private_gram.config import HeadShown, PrivateGramConfig, PrivateGramConstants
+from privfed.methods.private_gram.history_model import GramModel
 from privfed.methods.private_gram.server import NoFeaturesError, PrivateGramServer
 
 
@@ -48,6 +49,7 @@ METHOD = Method(
     disclosure=ServerReads(
         "two sums over everybody: of unit histories, and of outer products of centred ones on the most popular items"
     ),
+    history_model=GramModel,
     clip_norms=(
         DefaultClip(
             "upload",

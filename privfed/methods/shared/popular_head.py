@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Float64, Int64
-from torch import Tensor
+from torch import Tensor, nn
 
 from privfed.contracts import Block, NoisySums
 from privfed.federation import Call
@@ -116,3 +116,18 @@ def over_catalogue(
     found = scores.amin(1, keepdim=True) - 2 + popular
     found[:, head] = scores
     return torch.where(known.unsqueeze(1) > 0, found, popular)
+
+
+class HeadModel(nn.Module):
+    """What models on a head share that score a history alone, in operations that other runtimes have."""
+
+    def __init__(self, head: Int64[Tensor, " side"], order: Float[Tensor, " items"]) -> None:
+        super().__init__()
+        self.head, self.order = nn.Buffer(head), nn.Buffer(order)
+
+    def over_catalogue(self, scores: Float[Tensor, "n side"], owned: Float[Tensor, "n 1"]) -> Float[Tensor, "n items"]:
+        """As the function of this name does it on a device; `len` would fix the number of histories in a graph."""
+        popular = self.order.expand(scores.shape[0], -1)
+        below = scores.amin(1, keepdim=True) - 2 + popular
+        found = below.scatter(1, self.head.expand(scores.shape[0], -1), scores)
+        return torch.where(owned > 0, found, popular)
