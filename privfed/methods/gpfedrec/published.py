@@ -26,6 +26,7 @@ AS_PUBLISHED = Preset(
         _CODE: _LOCAL | _GRAPH,
         "no effect without max_neighbours": {"thinning": "random"},
         "no effect on this graph": {"density": 0.5},
+        "no effect on this score function": {"recon_lr": 2.0, "recon_epochs": 10},
     }
 )
 AS_RELEASED = Preset(
@@ -35,5 +36,6 @@ AS_RELEASED = Preset(
         _CODE: _LOCAL | _GRAPH,
         "no effect without max_neighbours": {"thinning": "random"},
         "no effect on this graph": {"density": 0.5},
+        "no effect on this score function": {"recon_lr": 2.0, "recon_epochs": 10},
     }
 )
