@@ -18,8 +18,17 @@ from benchmarks.figures import (
     with_each,
     with_range,
 )
-from benchmarks.harness import results
+from benchmarks.harness import RESULTS, results
 from benchmarks.markdown import table
+from privfed.setup.controls import CONTROLS
+
+BOOSTED = {
+    "jd-dfmr": "JD, views",
+    "ub-dfmr": "UB, carts",
+    "tmall-dfmr": "Tmall, favourites",
+    "ml-100k-behaviours": "films, low ratings",
+    "retailrocket-small": "RetailRocket, views",
+}
 
 FEDDAE = {
     "FedVAE": "FedVAE, one layer of 64",
@@ -146,17 +155,41 @@ def dfmr_differences() -> list[str]:
     return table(["difference of", "test NDCG"], rows)
 
 
+def boosted() -> tuple[str, ...]:
+    """Files of results about boosts, in the order of the table."""
+    files = tuple(f"boosts_{data}" for data in BOOSTED)
+    return tuple(name for name in files if (RESULTS / f"{name}.json").exists())
+
+
 def boosts() -> list[str]:
-    """What a device gains by lifting its own viewed items, on JD."""
-    kept = results("boosts_jd-dfmr")
+    """What a device gains by lifting items that its user viewed, carted or favoured."""
     rows = []
-    for variant, runs in grouped(kept["runs"], "variant").items():
-        if (pair := f"{variant}, boosted less {variant}") in kept["paired"]:
-            lifted = named(kept["runs"], variant=f"{variant}, boosted")
-            cells = [mean(values(found, "ndcg")) for found in (runs, lifted)]
-            sizes = mean(values(lifted, "size"), 1)
-            rows.append([variant, str(len(runs)), *cells, sizes, difference(kept["paired"][pair])])
-    return table(["variant", "seeds", "NDCG@10", "boosted", "size chosen on validation", "difference"], rows)
+    for name in boosted():
+        kept = results(name)
+        for variant, runs in grouped(kept["runs"], "variant").items():
+            if (pair := f"{variant}, boosted less {variant}") in kept["paired"]:
+                lifted = named(kept["runs"], variant=f"{variant}, boosted")
+                cells = [mean(values(found, "ndcg")) for found in (runs, lifted)]
+                sizes = mean(values(lifted, "size"), 1)
+                data = BOOSTED[name.removeprefix("boosts_")]
+                rows.append([data, variant, str(len(runs)), *cells, sizes, difference(kept["paired"][pair])])
+    return table(["data", "variant", "seeds", "NDCG@10", "boosted", "size chosen on validation", "difference"], rows)
+
+
+def controls() -> list[str]:
+    """Methods beside their controls, under released negatives and under honest ones."""
+    rows = []
+    for row in results("controls"):
+        cells = [
+            f"{100 * row[name]['hr@10'][0]:.1f} / {100 * row[name]['ndcg@10'][0]:.1f}"
+            for name in ("method itself", *CONTROLS, "popularity")
+        ]
+        offered = "never held out" if row["negatives"] == "all" else "any unseen item"
+        rows.append([row["method"], offered, str(row["rounds"]), *cells])
+    head = ["method", "training negatives", "rounds", "HR@10 / NDCG@10"]
+    return table(
+        [*head, *(words.removeprefix("the ") for words in CONTROLS.values()), "popularity"], rows, "ll" + "r" * 6
+    )
 
 
 def dfmr_films() -> list[str]:

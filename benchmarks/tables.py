@@ -131,7 +131,7 @@ TABLES = (
         reproduction_tables.dfmr_shops,
         ("dfmr_quality_tmall-dfmr", "dfmr_quality_ub-dfmr"),
     ),
-    Table("results/papers/dfmr.md", "boosts", reproduction_tables.boosts, ("boosts_jd-dfmr",)),
+    Table("results/papers/dfmr.md", "boosts", reproduction_tables.boosts, reproduction_tables.boosted()),
     Table("results/papers/dfmr.md", "padding", reproduction_tables.leakage, ("dfmr_leakage_jd-dfmr",)),
     Table(
         "results/papers/hetefedrec.md",
