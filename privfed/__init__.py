@@ -22,11 +22,12 @@ _DEFINED_AS = {
     "audit": "auditing.audit",
     "budget": "budgeting.budget",
     "compare": "comparing.compare",
+    "forecast": "forecasting.forecast",
     "load": "data.load",
     "load_run": "result.load_run",
     "run": "running.run",
 }
-__all__ = ["Report", "Run", "__version__", "audit", "budget", "compare", "load", "load_run", "run"]  # noqa: F822, RUF100 (loaded by __getattr__)
+__all__ = ["Report", "Run", "__version__", "audit", "budget", "compare", "forecast", "load", "load_run", "run"]  # noqa: F822, RUF100 (loaded by __getattr__)
 
 
 class _CallablePackage(ModuleType):

@@ -20,6 +20,7 @@ from privfed.cli import (
     export,
     failures,
     federation,
+    forecast,
     methods,
     recommend,
     report,
@@ -59,6 +60,7 @@ app.command("run", epilog=run.EXAMPLE)(run.run)
 app.command("attack", epilog=attack.EXAMPLE)(attack.attack)
 app.command("recommend", epilog=recommend.EXAMPLE)(recommend.recommend)
 app.command("export", epilog=export.EXAMPLE)(export.export)
+app.command("forecast", epilog=forecast.EXAMPLE)(forecast.forecast)
 app.add_typer(methods.app, name="methods")
 app.add_typer(budget.app, name="budget")
 app.add_typer(data.app, name="data")

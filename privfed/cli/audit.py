@@ -15,6 +15,7 @@ ROUNDS = 20
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from privfed.audit.grid import AuditConfig
     from privfed.audit.report.records import AuditReport
     from privfed.cli.directory import DirectoryRecord
     from privfed.data import Split

@@ -1,0 +1,55 @@
+"""`privfed forecast`: what a private recommender will be worth and cost, before anybody takes part."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from privfed.cli import options
+from privfed.cli.screen import Screen
+
+EXAMPLE = "Example: privfed forecast --people 6040 --items 3700 --history 130 --epsilon 1 --described"
+
+
+def forecast(
+    *,
+    people: Annotated[int, typer.Option("--people", metavar="N", help="Who would take part.", show_default=False)],
+    items: Annotated[int, typer.Option("--items", metavar="M", help="Items of the catalogue.", show_default=False)],
+    history: Annotated[
+        float, typer.Option("--history", metavar="H", help="Mean number of items of a person.", show_default=False)
+    ],
+    epsilon: Annotated[
+        float,
+        typer.Option("--epsilon", metavar="E", help="Total of a person over all refreshes.", show_default=False),
+    ],
+    refreshes: Annotated[int, typer.Option("--refreshes", metavar="K", help="Models within that epsilon.")] = 1,
+    stays_true: Annotated[
+        float, typer.Option("--stays-true", metavar="S", help="Part of a release that holds at the next one.")
+    ] = 1.0,
+    lost: Annotated[float, typer.Option("--lost", metavar="P", help="Share of devices that do not answer.")] = 0.0,
+    trust: Annotated[
+        str, typer.Option("--trust", metavar="central|distributed", help="Who adds the noise: a server, or devices.")
+    ] = "central",
+    described: Annotated[bool, typer.Option("--described", help="Genres or years of items are known.")] = False,
+    popularity: Annotated[
+        float | None,
+        typer.Option(
+            "--popularity", metavar="NDCG", help="NDCG@20 of recommending what is popular.", show_default="not known"
+        ),
+    ] = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Say what private-gram is expected to be worth over popularity, and whether to go on, from public numbers alone.
+
+    The rule was fitted on catalogues of films, music, articles and shops; its interval is what single catalogues do.
+    """
+    from privfed.api.forecasting import forecast as outlook
+
+    screen = Screen(as_json, quiet)
+    found = outlook(
+        people=people, items=items, history=history, epsilon=epsilon, refreshes=refreshes, stays_true=stays_true,
+        lost=lost, trust=trust, described=described, popularity=popularity,
+    )  # fmt: skip
+    screen.document(asdict(found))
+    screen.result(*str(found).splitlines())
