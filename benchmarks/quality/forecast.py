@@ -1,20 +1,26 @@
-"""What `private-gram` keeps of the gain over popularity, by people, items and epsilon: the rule of `privfed forecast`.
+"""What `private-gram` is worth over popularity, by people, items and epsilon: the rule of `privfed forecast`.
 
     python -m benchmarks.quality.forecast measure
-    python -m benchmarks.quality.forecast measure --catalogues douban-book-dtcdr gowalla
+    python -m benchmarks.quality.forecast measure --catalogues douban-book-dtcdr ub-dfmr
     python -m benchmarks.quality.forecast fit
 
-`measure` trains on populations of several sizes drawn from each catalogue: popularity, the same method without noise
-(the *open* run), and under central noise at four epsilons, NDCG@20 over the whole catalogue. Catalogues of the fit are
-measured on their validation part and the others on their test part. What is kept is (private - popularity) / (open -
-popularity). `fit` regresses it on ln(n mu) and ln(items) over the catalogues of the fit, each with the same weight, and
-prints the constants of `privfed.methods.private_gram.expected`, their error when one catalogue is left out, and the
-forecasts of the others beside what was measured there. One process, one thread, ten minutes; results go to
-`benchmarks/results/forecast.json` after every row, and rows found there are not repeated.
+`measure` takes populations of several sizes from each catalogue, drawn once: NDCG@20 over the whole catalogue of
+popularity and of the method under central noise at five epsilons. It then forecasts the whole population from open
+histories of a tenth and of three tenths of it, as `privfed.forecast(sample=...)` does: by the method on the sample
+alone, with as much noise as gives it the n mu of the whole. Catalogues of the fit are measured on their validation
+part, the others on their test part. `fit` regresses ln(NDCG / popularity's) on ln(n mu), ln(items) and ln(mean history)
+over the populations of the fit, each catalogue with the same weight; it prints the constants of
+`privfed.methods.private_gram.expected`, the error on each catalogue that is left out, and forecasts beside
+measurements. One process, one thread, fifteen minutes; results go to `benchmarks/results/forecast.json` after every
+row, and rows found there are not repeated.
 """
 
+import math
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -49,16 +55,18 @@ ASIDE = {
 }
 """Data sets that only show how far off the rule is."""
 SIZES = (1_000_000, 3_000, 1_000, 400)
+SAMPLES, FEWEST = (0.1, 0.3), 400
+"""Shares of the people whose open histories forecast all of them, and the fewest people of a sample."""
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
-OPEN = "open"
+LEAST_REACH = 250
+"""n mu below which the product gives popularity and nothing else, and a single draw of noise decides."""
 
 
-def ndcg(data: str, parts: Split, part: Part, method: str, epsilon: float | None, seed: int) -> float:
-    """NDCG@20 of one run."""
-    users = parts.train.n_users
+def ndcg(data: str, parts: Split, part: Part, method: str, mu: float | None, seed: int) -> float:
+    """NDCG@20 of one run, behind noise of this mu."""
     plan = PrivacyPlan.named("none", release="total")
-    if epsilon is not None:
-        plan = PrivacyPlan.named("central-gaussian", clip_norm=1.0, epsilon=epsilon, delta=users**-1.1)
+    if mu is not None:
+        plan = PrivacyPlan.named("central-gaussian", clip_norm=1.0, noise_multiplier=1 / mu)
     config = ExperimentConfig(
         data=data, split=parts.spec, method={"name": method}, privacy=plan, rounds=1, seed=seed, fidelity="analytic",
         protocol=Protocol(k=(K,), state="received"), taps=TapConfig(places=()),
@@ -77,69 +85,125 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     for data in options.catalogues:
         whole = split(load(data), (FIT | ASIDE)[data])
-        part: Part = "valid" if data in FIT else "test"
-        for size in dict.fromkeys(min(size, whole.train.n_users) for size in SIZES):
-            parts = fewer_users(whole, size)
-            for row in _rows(options.seeds):
-                key = {"data": data, "users": size} | row
-                if not record.has(**key):
-                    started = time.process_time()
-                    found = ndcg(data, parts, part, row["method"], row["epsilon"], row["seed"])
-                    record.add(key | _public(parts, row["epsilon"]) | {
-                        "ndcg": round(found, 5), "cpu_s": round(time.process_time() - started, 2)
-                    })  # fmt: skip
+        for key, public, run in _runs(data, whole, options.seeds):
+            if not record.has(**key):
+                started = time.process_time()
+                record.add(key | public | {"ndcg": round(run(), 5), "cpu_s": round(time.process_time() - started, 2)})
 
 
-def _rows(seeds: int) -> list[dict[str, Any]]:
-    """Method, epsilon and seed of every run on a population; noise alone has seeds."""
-    base: list[dict[str, Any]] = [
-        {"method": name, "epsilon": None, "seed": 0} for name in ("popularity", "private-gram")
-    ]
-    noisy = [
-        {"method": "private-gram", "epsilon": epsilon, "seed": seed} for epsilon in EPSILONS for seed in range(seeds)
-    ]
-    return base + noisy
+def _runs(data: str, whole: Split, seeds: int) -> Iterator[tuple[dict[str, Any], dict[str, Any], Callable[[], float]]]:
+    """Every run of a catalogue: what names it, what is public, and the run itself."""
+    part: Part = "valid" if data in FIT else "test"
+    people = whole.train.n_users
+    samples = {max(round(share * people), FEWEST) for share in SAMPLES}
+    for size in sorted({min(size, people) for size in SIZES} | samples, reverse=True):
+        parts = fewer_users(whole, size)
+        base, public = {"data": data, "users": size}, _public(parts)
+        unprotected = {"method": "popularity", "epsilon": None, "seed": 0}
+        yield base | unprotected, public | {"mu": None}, partial(ndcg, data, parts, part, "popularity", None, 0)
+        for epsilon, seed in product(EPSILONS, range(seeds)):
+            own, shared = mu_of(epsilon, size), round(mu_of(epsilon, people) * people / size, 4)
+            # Behind the second, so many people have the n mu of everybody.
+            for method, mu in (("private-gram", own), ("forecast", shared)):
+                if method == "private-gram" or size in samples:
+                    name = {"method": method, "epsilon": epsilon, "seed": seed}
+                    yield base | name, public | {"mu": mu}, partial(ndcg, data, parts, part, "private-gram", mu, seed)
 
 
-def _public(parts: Split, epsilon: float | None) -> dict[str, Any]:
-    """What is known before anybody takes part."""
-    users, items = parts.train.n_users, parts.train.n_items
-    mu = None
-    if epsilon is not None:
-        mu = round(1 / solve_gaussian(epsilon, 1, 1.0, users**-1.1, thorough=False).budget.noise_multiplier, 4)
-    return {"items": items, "history": round(len(parts.train) / users, 2), "mu": mu}
+def _public(parts: Split) -> dict[str, Any]:
+    """What is known of a population before it takes part."""
+    return {"items": parts.train.n_items, "history": round(len(parts.train) / parts.train.n_users, 2)}
 
 
-def kept(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for a population and an epsilon: reach, what is kept of the gain, and both ends of the gain."""
-    populations: dict[tuple[str, int], list[dict[str, Any]]] = {}
+def mu_of(epsilon: float, people: int) -> float:
+    """The mu of one release at delta = people^-1.1."""
+    return round(1 / solve_gaussian(epsilon, 1, 1.0, people**-1.1, thorough=False).budget.noise_multiplier, 4)
+
+
+def means(rows: Sequence[dict[str, Any]], method: str) -> list[dict[str, Any]]:
+    """One row for a population and an epsilon, with NDCG and its ratio to popularity's, means over seeds."""
+    base = {(row["data"], row["users"]): row["ndcg"] for row in rows if row["method"] == "popularity"}
+    groups: dict[tuple[str, int, float], list[dict[str, Any]]] = {}
     for row in rows:
-        populations.setdefault((row["data"], row["users"]), []).append(row)
-    found = []
-    for (data, users), runs in populations.items():
-        ends = {row["method"]: row["ndcg"] for row in runs if row["epsilon"] is None}
-        gain = ends["private-gram"] - ends["popularity"]
-        for epsilon in EPSILONS:
-            noisy = [row for row in runs if row["epsilon"] == epsilon]
-            if noisy:
-                ndcg = float(np.mean([row["ndcg"] for row in noisy]))
-                found.append({
-                    "data": data, "users": users, "items": noisy[0]["items"], "history": noisy[0]["history"],
-                    "epsilon": epsilon, "reach": users * noisy[0]["mu"], "popularity": ends["popularity"],
-                    "open": ends["private-gram"], "ndcg": ndcg, "kept": (ndcg - ends["popularity"]) / gain,
-                })  # fmt: skip
+        if row["method"] == method and row["epsilon"] is not None:
+            groups.setdefault((row["data"], row["users"], row["epsilon"]), []).append(row)
+    return [
+        runs[0] | {"ndcg": (mean := float(np.mean([run["ndcg"] for run in runs]))), "popularity": base[data, users],
+                   "ratio": mean / base[data, users]}
+        for (data, users, _), runs in groups.items()
+    ]  # fmt: skip
+
+
+def coefficients(points: Sequence[dict[str, Any]]) -> Float64[np.ndarray, " 4"]:
+    """Least squares of the logarithm of the ratio, with the same weight for every catalogue."""
+    counts = Counter(point["data"] for point in points)
+    weights = np.array([counts[point["data"]] ** -0.5 for point in points])
+    wanted = np.log([max(point["ratio"], 1.0) for point in points])
+    found: Float64[np.ndarray, " 4"] = np.linalg.lstsq(features(points) * weights[:, None], wanted * weights)[0]
     return found
 
 
-def features(points: Sequence[dict[str, Any]]) -> Float64[np.ndarray, "points 3"]:
-    """1, ln(n mu) and ln(items)."""
-    return np.array([[1.0, np.log(p["reach"]), np.log(p["items"])] for p in points])
+def features(points: Sequence[dict[str, Any]]) -> Float64[np.ndarray, "points 4"]:
+    """1, ln(n mu), ln(items) and ln(mean history)."""
+    public = np.array([[p["users"] * p["mu"], p["items"], p["history"]] for p in points])
+    return np.hstack([np.ones((len(points), 1)), np.log(public)])
+
+
+def reached(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Measured populations of the fit that have some signal."""
+    found = means(rows, "private-gram")
+    return [point for point in found if point["data"] in FIT and point["users"] * point["mu"] >= LEAST_REACH]
+
+
+def left_out(points: Sequence[dict[str, Any]]) -> dict[str, Float64[np.ndarray, " points"]]:
+    """Catalogue -> logarithm of measured over expected there, by a fit without it."""
+    found = {}
+    for data in dict.fromkeys(point["data"] for point in points):
+        own = [point for point in points if point["data"] == data]
+        rule = coefficients([point for point in points if point["data"] != data])
+        expected = np.maximum(features(own) @ rule, 0.0)
+        found[data] = np.log([max(point["ratio"], 1.0) for point in own]) - expected
+    return found
+
+
+def from_samples(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every forecast from a sample beside what was measured on the whole population."""
+    measured = means(rows, "private-gram")
+    found = []
+    for one in means(rows, "forecast"):
+        same = [p for p in measured if (p["data"], p["epsilon"]) == (one["data"], one["epsilon"])]
+        whole = max(same, key=lambda point: int(point["users"]))
+        expected = max(one["ratio"], 1.0) * whole["popularity"]
+        found.append(whole | {"sample": one["users"], "forecast": expected, "error": expected - whole["ndcg"]})
+    return found
+
+
+def constants(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """All constants of `privfed.methods.private_gram.expected`."""
+    points = reached(rows)
+    names = ("INTERCEPT", "BY_REACH", "BY_ITEMS", "BY_HISTORY")
+    found = dict(zip(names, (round(float(c), 4) for c in coefficients(points)), strict=True))
+    off = [math.log(max(one["ratio"], 1.0) * one["popularity"] / one["forecast"]) for one in from_samples(rows)]
+    return found | {
+        "SPREAD": round(math.sqrt(np.mean([(miss**2).mean() for miss in left_out(points).values()])), 3),
+        "SAMPLE_SPREAD": round(math.sqrt(np.mean(np.square(off))), 3),
+    }
 
 
 def fitted(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The rule, its error on catalogues left out of it, and on those that were aside."""
-    points = kept(rows)
-    raise NotImplementedError(points)
+    """The constants, the rule's error on catalogues left out of it, and forecasts from samples."""
+    points = reached(rows)
+    lines = [f"{name} = {value}" for name, value in constants(rows).items()]
+    for data, miss in left_out(points).items():
+        own = [point for point in points if point["data"] == data]
+        ndcg = [point["ndcg"] * (1 - math.exp(-abs(off))) for point, off in zip(own, miss, strict=True)]
+        lines.append(f"left out {data}: a factor of {math.exp(np.abs(miss).mean()):.2f}, NDCG by {np.mean(ndcg):.4f}")
+    lines += [
+        f"{one['data']}, {one['users']} people by {one['sample']}, epsilon {one['epsilon']:g}: {one['ndcg']:.4f}, "
+        f"forecast {one['forecast']:.4f}, off by {one['error']:+.4f}"
+        for one in from_samples(rows)
+    ]
+    return lines
 
 
 if __name__ == "__main__":

@@ -1,12 +1,17 @@
 """`privfed.forecast`: what a private recommender will be worth, and cost, before anybody takes part."""
 
+import os
 from dataclasses import dataclass
 
+import pandas as pd
+
 from privfed.api.budgeting import budget
+from privfed.api.data import Data
 from privfed.api.errors import UseError
+from privfed.api.pilot import measured_on
 from privfed.contracts import NoisySums
 from privfed.methods.private_gram.config import PrivateGramConfig, PrivateGramConstants
-from privfed.methods.private_gram.expected import ExpectedRatio, expected_ratio
+from privfed.methods.private_gram.expected import SAMPLE_SPREAD, ExpectedRatio, expected_ratio
 from privfed.privacy.refreshes import year
 from privfed.updates import packed_size
 
@@ -47,8 +52,7 @@ class Outlook:
         ratio = self.ratio
         lines = [
             self.verdict,
-            f"Quality: {ratio.expected:.2f} times that of popularity ({ratio.low:.2f} to {ratio.high:.2f} on two of "
-            f"three catalogues).",
+            f"Quality: {ratio.expected:.2f} times that of popularity (likely {ratio.low:.2f} to {ratio.high:.2f}).",
         ]
         if self.ndcg is not None:
             low, expected, high = self.ndcg
@@ -75,6 +79,7 @@ def forecast(
     lost: float = 0.0,
     trust: str = "central",
     described: bool = False,
+    sample: Data | str | os.PathLike[str] | pd.DataFrame | None = None,
     popularity: float | None = None,
     delta: float | None = None,
 ) -> Outlook:
@@ -90,6 +95,8 @@ def forecast(
         lost: share of the devices that do not answer.
         trust: who adds the noise: "central", or "distributed", in shares sized for half of the people.
         described: whether genres or years of items are known.
+        sample: open histories of the same kind (whatever `privfed.load` takes): of donors, of a pilot, or a public
+            data set. They are trained on with as much noise as gives them the signal of all `people`.
         popularity: NDCG@20 of recommending what is popular, where it is known, for a forecast in NDCG.
         delta: probability with which epsilon may fail; by default people^-1.1.
 
@@ -111,7 +118,11 @@ def forecast(
     constants = PrivateGramConstants.from_config(
         PrivateGramConfig(), NoisySums(there, 1.0, 1 / mu), items, content=described
     )
-    ratio = expected_ratio(there, items, history, mu)
+    if sample is None:
+        ratio = expected_ratio(there, items, history, mu)
+    else:
+        found = measured_on(sample, there * mu)
+        ratio, popularity = ExpectedRatio.around(found.ratio, SAMPLE_SPREAD), popularity or found.popularity
     size = items + packed_size(constants.head)
     return Outlook(
         epsilon=epsilon,

@@ -31,6 +31,16 @@ def forecast(
         str, typer.Option("--trust", metavar="central|distributed", help="Who adds the noise: a server, or devices.")
     ] = "central",
     described: Annotated[bool, typer.Option("--described", help="Genres or years of items are known.")] = False,
+    sample: Annotated[
+        str | None,
+        typer.Option(
+            "--sample",
+            metavar="DATA",
+            help="Open histories of the same kind: of donors, of a pilot, or a public data set, as --data takes it. "
+            "They forecast far better than the numbers alone.",
+            show_default=False,
+        ),
+    ] = None,
     popularity: Annotated[
         float | None,
         typer.Option(
@@ -49,7 +59,7 @@ def forecast(
     screen = Screen(as_json, quiet)
     found = outlook(
         people=people, items=items, history=history, epsilon=epsilon, refreshes=refreshes, stays_true=stays_true,
-        lost=lost, trust=trust, described=described, popularity=popularity,
+        lost=lost, trust=trust, described=described, sample=sample, popularity=popularity,
     )  # fmt: skip
     screen.document(asdict(found))
     screen.result(*str(found).splitlines())

@@ -1,30 +1,31 @@
 """What `private-gram` is worth over popularity before anybody takes part: a rule of public numbers.
 
-Quality over popularity follows how much signal a release holds, n mu, and how many items it is spread over:
+    NDCG / popularity's = exp(a + b ln(n mu) + c ln(items) + d ln(mean history)),  at least 1
 
-    NDCG / popularity's = exp(a + b ln(n mu) + c ln(items) + d ln(mean history)),  and not below 1.
-
-The four constants and the spread of what catalogues do around the rule come from `benchmarks.quality.forecast`, which
-fits them on the validation parts of several catalogues; a test compares them with its file of results.
+n mu, people times the mu of the release, is the signal over the noise of a sum. Within a catalogue quality follows n mu
+whatever the number of people, so open histories of a few hundred people of the same kind forecast it well
+(`privfed.forecast(sample=...)`). Between catalogues it differs by what they are, which no public number says: the rule
+is for those who have no such sample, and its interval is wide. Constants come from `benchmarks.quality.forecast`, which
+fits them on validation parts of several catalogues and sizes; a test compares them with its file of results.
 """
 
 import math
 from dataclasses import dataclass
 
-INTERCEPT, BY_REACH, BY_ITEMS, BY_HISTORY = 0.0, 0.0, 0.0, 0.0
-SPREAD = 0.0
-"""Standard deviation over catalogues of the logarithm of measured over expected, each left out of its own fit."""
-MOST = 4.0
-"""Quality over popularity that no catalogue of the fit exceeds."""
+INTERCEPT, BY_REACH, BY_ITEMS, BY_HISTORY = -2.155, 0.2217, 0.0927, 0.0662
+SPREAD = 0.335
+"""Root mean square of the logarithm of measured over expected, on catalogues that were each left out of the fit."""
+SAMPLE_SPREAD = 0.184
+"""The same of forecasts from samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRatio:
-    """NDCG over that of popularity: expected, and the range in which two of three catalogues lie.
+    """NDCG over that of popularity.
 
     Attributes:
         low: one standard deviation below.
-        expected: by the rule.
+        expected: by rule or sample.
         high: one standard deviation above.
     """
 
@@ -32,9 +33,15 @@ class ExpectedRatio:
     expected: float
     high: float
 
+    @classmethod
+    def around(cls, ratio: float, spread: float) -> "ExpectedRatio":
+        """A ratio and the range of its standard deviation on the logarithm; nothing is below popularity."""
+        low, expected, high = (max(ratio * math.exp(off), 1.0) for off in (-spread, 0.0, spread))
+        return cls(low, expected, high)
+
 
 def expected_ratio(people: float, items: int, history: float, mu: float) -> ExpectedRatio:
-    """NDCG of `private-gram` over that of popularity.
+    """NDCG of `private-gram` over that of popularity, by the rule.
 
     Args:
         people: whose contributions are expected in a sum.
@@ -43,5 +50,4 @@ def expected_ratio(people: float, items: int, history: float, mu: float) -> Expe
         mu: of the release.
     """
     log = INTERCEPT + BY_REACH * math.log(people * mu) + BY_ITEMS * math.log(items) + BY_HISTORY * math.log(history)
-    low, middle, high = (min(max(math.exp(log + off), 1.0), MOST) for off in (-SPREAD, 0.0, SPREAD))
-    return ExpectedRatio(low, middle, high)
+    return ExpectedRatio.around(math.exp(log), SPREAD)
