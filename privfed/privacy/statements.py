@@ -9,6 +9,7 @@ import math
 from privfed.privacy.accounting import BASIC, CLOSED_FORMS, PLD, PRV, RDP, AccountedEpsilon
 from privfed.privacy.composition import Composition
 from privfed.privacy.plan import PrivacyPlan
+from privfed.privacy.tiers import Tiers
 from privfed.privacy.upload_bits import levels
 from privfed.privacy.wording import counted
 
@@ -104,6 +105,36 @@ def _guaranteed(plan: PrivacyPlan, account: AccountedEpsilon, composition: Compo
         f"most a factor of {odds(account.epsilon)} (epsilon = {account.epsilon:.4g}), except with probability "
         f"{plan.delta:g} (delta).",
         *mechanism.composition_statements(),
+        *([] if plan.tiers is None else _chosen_budgets(plan, plan.tiers)),
+    ]
+
+
+def tier_sentence(name: str, epsilon: float, weight: float, share: float) -> str:
+    """What people of a tier get, in one sentence."""
+    who = f"Who chose {name} ({share:.3g} of the users)"
+    if weight == 0:
+        return f"{who} contributes nothing and loses nothing: epsilon = 0."
+    counted = "counts in full" if weight == 1 else f"is multiplied by {weight:.4g} after the clip"
+    return f"{who} has epsilon = {epsilon:.4g}: the upload {counted}, under the same noise."
+
+
+def _chosen_budgets(plan: PrivacyPlan, tiers: Tiers) -> list[str]:
+    """What personal budgets mean, and what the choice itself shows."""
+    seen_by = {
+        "central": "only the trusted server, which sees how long uploads are, could tell who chose what",
+        "distributed": "uploads are hidden inside the secure sum, and so is who chose what",
+    }[plan.mechanism.trust]
+    shown = (
+        f"Choices are hidden: {seen_by}. Means divide by the announced shares and never by true counts; a choice shows "
+        "in a sum only with the upload that it weighs, under the same noise."
+        if tiers.hidden
+        else "Who chose which tier is public: no epsilon is about the choice, and the true shares are used."
+    )
+    return [
+        "People chose budgets of their own: the epsilon above is that of the most generous tier "
+        f"({tiers.names[-1]}), and each other tier has a smaller one. It holds as long as a choice does not follow "
+        "from the history that it protects.",
+        shown,
     ]
 
 
