@@ -100,8 +100,8 @@ class Guarantee(BaseModel):
         fields: dict[str, Any] = write(self)
         return {key: value for key, value in fields.items() if key != "tiers" or value}
 
-    def of_tier(self, name: str | None) -> float:
-        """Epsilon of a tier; of the worst-off user where no tier is named or the plan has none."""
+    def of_tier(self, name: str) -> float:
+        """Epsilon of a tier; of the worst-off user of all where it is empty, or no tier of the plan."""
         return next((tier.epsilon for tier in self.tiers if tier.name == name), self.epsilon)
 
     @model_validator(mode="after")
@@ -141,6 +141,7 @@ def guarantee_for(
     if own is not None and not composition.reasons:
         composition = Composition(reasons=(own,), uploads=composition.uploads, rounds=composition.rounds)
     result = account(composition.event(), plan.delta)
+    claims = [] if plan.tiers is None or of_weight is None else _tier_claims(plan, plan.tiers, of_weight)
     return Guarantee(
         epsilon=result.epsilon,
         reason_if_inf="; ".join(composition.reasons) if math.isinf(result.epsilon) else None,
@@ -155,9 +156,11 @@ def guarantee_for(
         cross_check=dict(result.cross_check),
         basic_epsilon=result.basic_epsilon,
         assumptions=assumptions_for(plan, result),
-        statements=statements_for(plan, result, composition, population, seeded=seeded),
+        statements=statements_for(
+            plan, result, composition, population, seeded=seeded, of_tiers=[claim.sentence for claim in claims]
+        ),
         support=plan.mechanism.support_claim,
-        tiers=[] if plan.tiers is None or of_weight is None else _tier_claims(plan, plan.tiers, of_weight),
+        tiers=claims,
     )
 
 

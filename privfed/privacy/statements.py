@@ -5,6 +5,7 @@ not covered. Sentences are facts about the configuration and the computed number
 """
 
 import math
+from collections.abc import Sequence
 
 from privfed.privacy.accounting import BASIC, CLOSED_FORMS, PLD, PRV, RDP, AccountedEpsilon
 from privfed.privacy.composition import Composition
@@ -33,15 +34,22 @@ WEAK_EPSILON = 10.0
 
 
 def statements_for(
-    plan: PrivacyPlan, account: AccountedEpsilon, composition: Composition, population: int, *, seeded: bool
+    plan: PrivacyPlan,
+    account: AccountedEpsilon,
+    composition: Composition,
+    population: int,
+    *,
+    seeded: bool,
+    of_tiers: Sequence[str] = (),
 ) -> list[str]:
-    """Everything that must be printed next to this guarantee, most important first."""
+    """Everything that must be printed next to this guarantee, most important first; `of_tiers` says what each gets."""
     if math.isinf(account.epsilon):
         sentences = _nothing_guaranteed(plan, composition, population, seeded=seeded)
     elif not composition.releases:
         sentences = ["Nothing has been released yet, so no privacy has been lost."]
     else:
         sentences = _guaranteed(plan, account, composition)
+        sentences += [] if plan.tiers is None else _chosen_budgets(plan, plan.tiers, of_tiers)
         sentences += _limits(plan, account, composition, population)
     return [*sentences, *_rounded(plan), *_always(plan, seeded=seeded)]
 
@@ -105,7 +113,6 @@ def _guaranteed(plan: PrivacyPlan, account: AccountedEpsilon, composition: Compo
         f"most a factor of {odds(account.epsilon)} (epsilon = {account.epsilon:.4g}), except with probability "
         f"{plan.delta:g} (delta).",
         *mechanism.composition_statements(),
-        *([] if plan.tiers is None else _chosen_budgets(plan, plan.tiers)),
     ]
 
 
@@ -118,7 +125,7 @@ def tier_sentence(name: str, epsilon: float, weight: float, share: float) -> str
     return f"{who} has epsilon = {epsilon:.4g}: the upload {counted}, under the same noise."
 
 
-def _chosen_budgets(plan: PrivacyPlan, tiers: Tiers) -> list[str]:
+def _chosen_budgets(plan: PrivacyPlan, tiers: Tiers, of_tiers: Sequence[str]) -> list[str]:
     """What personal budgets mean, and what the choice itself shows."""
     seen_by = {
         "central": "only the trusted server, which sees how long uploads are, could tell who chose what",
@@ -134,6 +141,7 @@ def _chosen_budgets(plan: PrivacyPlan, tiers: Tiers) -> list[str]:
         "People chose budgets of their own: the epsilon above is that of the most generous tier "
         f"({tiers.names[-1]}), and each other tier has a smaller one. It holds as long as a choice does not follow "
         "from the history that it protects.",
+        *of_tiers,
         shown,
     ]
 

@@ -27,7 +27,6 @@ from privfed.privacy.wording import number
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 _HIDDEN = "hidden"
 _WHOLE = 1e-6
-_ALL = f"0-{10**9}"
 
 
 class Tier(BaseModel):
@@ -132,6 +131,16 @@ class Tiers(BaseModel):
         return float(math.fsum(w * tier.share for w, (_, tier) in zip(self.weights.tolist(), self.levels, strict=True)))
 
     @property
+    def named_members(self) -> bool:
+        """Whether the plan says who is in which tier; otherwise a simulation draws it, and nodes know."""
+        return any(tier.members is not None for _, tier in self.levels)
+
+    @property
+    def most_chosen(self) -> str:
+        """The tier of the largest announced share."""
+        return max(self.levels, key=lambda level: level[1].share)[0]
+
+    @property
     def label(self) -> str:
         """All tiers in a few words."""
         return "tiers " + ", ".join(f"{name} {number(t.epsilon)} ({t.share:.3g})" for name, t in self.levels)
@@ -163,7 +172,7 @@ class Tiers(BaseModel):
             users: their numbers.
             drawn: a uniform number for each, which nothing but the seed decides.
         """
-        if all(tier.members is None for _, tier in self.levels):
+        if not self.named_members:
             ends = np.cumsum([tier.share for _, tier in self.levels])
             return np.searchsorted(ends, drawn, side="right").clip(max=len(ends) - 1)
         at = np.zeros(len(users), dtype=np.int64)
@@ -189,8 +198,9 @@ class Tiers(BaseModel):
         )
 
     def with_everybody_in(self, name: str) -> "Tiers":
-        """The same, all of whose users are in one tier: what an audit of that tier runs under."""
-        return self._changed({other: {"members": _ALL if other == name else ""} for other in self.names})
+        """The same, with all users in one tier: what an audit of that tier runs under."""
+        everybody = {other: {"share": float(other == name), "members": None} for other in self.names}
+        return self._changed(everybody)
 
     def _changed(self, fields: Mapping[str, Mapping[str, Any]]) -> "Tiers":
         tables = {name: tier.model_dump() | dict(fields[name]) for name, tier in self.levels}

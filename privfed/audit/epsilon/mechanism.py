@@ -149,7 +149,6 @@ def _measured(
     paths = _ALONE if mechanism.release == "individual" else _SUMMED
     everybody, rows = plan.model_copy(update={"sampling": All()}), list[EmpiricalRow]()
     for path, tier in product(paths, _tiers(everybody)):
-        # Nodes know their users' tier by their own policy; here it is the simulation that names one for all.
         route = Route(path.engine, path.each, tier.plan, queries, fidelity, seed)
         if path.pairs:
             measured_pairs = PairSearch(route, math.ceil((draws or DRAWS) * path.draws), confidence).measured()
