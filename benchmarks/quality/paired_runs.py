@@ -39,25 +39,34 @@ class PairedRuns:
     def add(self, run: dict[str, Any], users: np.ndarray) -> None:
         """Keep a run, print it, and keep its numbers by user, `[users]`."""
         self.runs.append(run)
-        self._users[f"{run['variant']}/{run['seed']}"] = [round(float(value), 5) for value in users]
+        self.keep(run["variant"], run["seed"], users)
         print(
             {key: round(v, 4) if isinstance(v, float) else v for key, v in run.items() if key != "method"}, flush=True
         )
         self._save()
+
+    def keep(self, variant: str, seed: int, users: np.ndarray) -> None:
+        """Keep numbers by user under a name; NaN of those whom a seed leaves out."""
+        self._users[f"{variant}/{seed}"] = [round(float(value), 5) for value in users]
 
     def compare(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Differences of two variants: means over seeds by user, then their mean and interval over users."""
         for one, other in pairs:
             means = [self._mean(one), self._mean(other)]
             if len(means[0]) and len(means[1]):
-                self.differences[f"{one} less {other}"] = paired_interval(means[0] - means[1])
+                both = means[0] - means[1]
+                self.differences[f"{one} less {other}"] = paired_interval(both[np.isfinite(both)])
         self._save()
         for pair, found in self.differences.items():
             print(pair, [round(value, 4) for value in found])
 
     def _mean(self, variant: str) -> np.ndarray:
         rows = [values for key, values in self._users.items() if key.rsplit("/", 1)[0] == variant]
-        return np.mean(rows, 0) if rows else np.empty(0)
+        if not rows:
+            return np.empty(0)
+        counted = np.isfinite(rows).sum(0)
+        # Whom every seed leaves out is NaN, without a warning.
+        return np.divide(np.nansum(rows, 0), counted, out=np.full(len(counted), np.nan), where=counted > 0)
 
     def _save(self) -> None:
         self.record.save()

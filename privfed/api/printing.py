@@ -72,7 +72,8 @@ def privacy(guarantee: Guarantee) -> str:
     unit = formatting.named(formatting.UNITS, guarantee.unit)
     unit = {"everything one person contributes": "everything one user contributed"}.get(unit, unit)
     added = _ADDED_BY.get(guarantee.trust, guarantee.trust)
-    return f"epsilon {guarantee.epsilon:.2f} at delta {guarantee.delta:.1e} for {unit}; {added}"
+    chosen = f" (by what each chose: {formatting.tiers(guarantee.tiers)})" if guarantee.tiers else ""
+    return f"epsilon {guarantee.epsilon:.2f} at delta {guarantee.delta:.1e} for {unit}{chosen}; {added}"
 
 
 def main_metric(result: EvaluationResult) -> int:

@@ -24,10 +24,11 @@ from privfed.privacy import PrivacyPlan, configure
 from privfed.setup.config import ExperimentConfig
 from privfed.setup.controls import Control
 from privfed.setup.sizing import size
-from privfed.setup.target_plan import plan_for_epsilon
+from privfed.setup.target_plan import plan_for_epsilon, plan_for_tiers
 
 AnyData = str | PathLike[str] | pd.DataFrame | Interactions
 AnyPlan = str | PrivacyPlan
+AnyTiers = str | Mapping[str, Any]
 AnyProtocol = str | Protocol
 _PROTOCOLS: dict[str, tuple[Protocol, dict[str, str]]] = {
     "honest": (HONEST, {}),
@@ -40,6 +41,7 @@ def run(
     data: AnyData,
     *,
     epsilon: float | None = None,
+    tiers: AnyTiers | None = None,
     delta: float | None = None,
     privacy: AnyPlan | None = None,
     trust: str | None = None,
@@ -64,6 +66,8 @@ def run(
             (docs/guides/add_a_method.md).
         data: what `privfed.load` gave, or anything that it takes.
         epsilon: total that nobody's data may exceed in the whole run; noise is sized for it.
+        tiers: in the place of `epsilon`, budgets that people choose for themselves: name -> (epsilon, share of users),
+            or in words such as "careful=1:0.8,generous=8:0.2".
         delta: probability with which epsilon may fail; by default users^-1.1.
         privacy: a plan, or one in words such as "central-gaussian:clip_norm=0.5,noise_multiplier=2" or "none"; with
             `epsilon` its noise is sized.
@@ -112,7 +116,9 @@ def run(
         **dict(options or {}),
     )
     parts = _parts(loaded, config)
-    config = protected(config, parts, record(name), privacy=privacy, trust=trust, epsilon=epsilon, delta=delta)
+    config = protected(
+        config, parts, record(name), privacy=privacy, trust=trust, epsilon=epsilon, delta=delta, tiers=tiers
+    )
     return _trained(Experiment(config, parts), loaded, folder, chosen(log, trackers))
 
 
@@ -152,12 +158,18 @@ def protected(
     trust: str | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
+    tiers: AnyTiers | None = None,
 ) -> ExperimentConfig:
-    """The same run behind a plan, its noise sized where an epsilon is given.
+    """The same run behind a plan, its noise sized where an epsilon or tiers are given.
 
     Raises:
         ValueError: the plan is not known, does not fit the method, or reaches no such epsilon.
     """
+    if tiers is not None:
+        if epsilon is not None:
+            raise UseError(f"epsilon={epsilon:g} is for everybody and tiers={tiers!r} for each tier: give one of them")
+        plan = plan_for_tiers(tiers, registered, parts.train.n_users, plan=privacy, trust=trust, delta=delta)
+        return size(config.model_copy(update={"privacy": plan}), parts).config
     if epsilon is not None:
         plan = plan_for_epsilon(epsilon, registered, parts.train.n_users, plan=privacy, trust=trust, delta=delta)
         return size(config.model_copy(update={"privacy": plan}), parts).config

@@ -57,4 +57,5 @@ def _privacy(result: RunResult) -> str:
     grade = next((word for most, word in _GRADES if claim.epsilon <= most), "no meaningful")
     unit = formatting.named(formatting.UNITS, claim.unit)
     trust = formatting.named(formatting.TRUST, claim.trust)
-    return f"Privacy: epsilon {claim.epsilon:.3g} for {unit}, a {grade} guarantee; trusts {trust}."
+    chosen = f"; by what each person chose: {formatting.tiers(claim.tiers)}" if claim.tiers else ""
+    return f"Privacy: epsilon {claim.epsilon:.3g} for {unit}, a {grade} guarantee; trusts {trust}{chosen}."

@@ -117,6 +117,13 @@ Epsilon = typer.Option(
     "sums suffice and by every client where they do not, or as --privacy says.",
     show_default=False,
 )
+Tiers = typer.Option(
+    "--tiers",
+    metavar="NAME=E:SHARE,...",
+    help="Budgets that people choose for themselves, in the place of --epsilon: careful=1:0.8,generous=8:0.2 has four "
+    "in five at epsilon 1 and one in five at 8, in one sum with one noise.",
+    show_default=False,
+)
 PublicKey = Annotated[
     str | None,
     typer.Option("--operator", metavar="KEY", help="The operator's public key, or the file of it.", show_default=False),

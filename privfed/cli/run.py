@@ -57,6 +57,7 @@ def run(
         ),
     ] = None,
     epsilon: Annotated[float | None, options.Epsilon] = None,
+    tiers: Annotated[str | None, options.Tiers] = None,
     protocol: options.Protocol = None,
     control: Annotated[
         str | None,
@@ -120,7 +121,7 @@ def run(
         "data": data,
         "rounds": rounds,
         "seed": seed,
-        "privacy": None if epsilon else privacy,
+        "privacy": None if epsilon or tiers else privacy,
         "protocol": protocol,
         "control": control,
         "device": device,
@@ -139,7 +140,7 @@ def run(
     out = out or directory.free_folder(chosen.method_name)
     with processes.in_turn():
         interactions = read.load_data(source, screen)
-    chosen = _within(epsilon, privacy, chosen, interactions.n_users)
+    chosen = _within(epsilon, tiers, privacy, chosen, interactions.n_users)
     begun = None if record is None else record.experiment().model_dump(mode="json")
     if record is None and processes.first:
         directory.refuse_foreign(out, "run")
@@ -190,15 +191,23 @@ def run(
 
 
 def _within(
-    epsilon: float | None, privacy: str | None, config: "ExperimentConfig", population: int
+    epsilon: float | None, tiers: str | None, privacy: str | None, config: "ExperimentConfig", population: int
 ) -> "ExperimentConfig":
-    """The same run behind a plan for `--epsilon`, where that is given; its noise is sized with the rest."""
-    from privfed.setup.target_plan import plan_for_epsilon
+    """The same run behind a plan for `--epsilon` or `--tiers`, where one is given; noise is sized with the rest."""
+    from privfed.cli.failures import CommandError
+    from privfed.setup.target_plan import plan_for_epsilon, plan_for_tiers
 
-    if epsilon is None:
-        return config
+    if epsilon is not None and tiers is not None:
+        raise CommandError(
+            f"--epsilon {epsilon:g} is for everybody and --tiers {tiers} for each tier: give one of them"
+        )
     configured = None if config.privacy.mechanism.kind == "unprotected" else config.privacy
-    plan = plan_for_epsilon(epsilon, config.registered(), population, plan=privacy or configured)
+    if tiers is not None:
+        plan = plan_for_tiers(tiers, config.registered(), population, plan=privacy or configured)
+    elif epsilon is not None:
+        plan = plan_for_epsilon(epsilon, config.registered(), population, plan=privacy or configured)
+    else:
+        return config
     return config.model_copy(update={"privacy": plan})
 
 

@@ -74,6 +74,8 @@ def forecast_lines(forecast: Forecast) -> list[str]:
                 f" at most; more likely {forecast.epsilon_likely:.4g} after "
                 f"{formatting.count(forecast.uploads_likely, 'upload')}"
             )
+    if claim.tiers:
+        privacy += f"; by what each person chose: {formatting.tiers(claim.tiers)}"
     up, down = forecast.up_bytes_per_client_round, forecast.down_bytes_per_client_round
     lost = forecast.aborted_share * forecast.rounds
     return [

@@ -9,7 +9,7 @@ class NoisySums:
     """The sums of a round of which all is expected to go well.
 
     Attributes:
-        clients: expected number of clients in a sum.
+        clients: expected number of clients in a sum, each by what its upload counts: 1, or the weight of its tier.
         clip_norm: the largest L2 norm of an upload that may use a whole clip norm; None where nothing is clipped.
         deviation: standard deviation of the noise on every weighted coordinate of a sum, in the units of the uploads;
             0 where sums are exact.

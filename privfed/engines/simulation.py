@@ -175,9 +175,8 @@ class Simulation:
         """
         if self._cohort is not None and self._cohort.round == round:
             raise FederationError(f"round {round} has sampled its cohort already; sample one per round")
-        sampling = self.plan.sampling
         self._members = self.members(round)
-        self._cohort = Cohort(round, self.cohorts, sampling.kind, sampling.expected(self.population))
+        self._cohort = Cohort(round, self.cohorts, self.plan.sampling.kind, self.plan.counted(self.population))
         self.cohorts += 1
         self._queries = 0
         return self._cohort

@@ -7,7 +7,7 @@ release less the clipped uploads is the noise that was really added. Everywhere 
 
 import hashlib
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -29,6 +29,7 @@ from privfed.federation import (
     Total,
     perform,
 )
+from privfed.guards.tier_weights import weights_of
 from privfed.privacy import PrivacyPlan
 from privfed.updates import ClientUpdates
 
@@ -166,7 +167,7 @@ class Witness:
             if self.digests:
                 exchange.uploads |= zip(call.clients[tile].tolist(), row_digests(uploads), strict=True)
             if looks:
-                self._add(exchange, call.clients[tile].tolist(), uploads)
+                self._add(exchange, call, call.clients[tile], uploads)
 
     def _stretch(self, call: Call, updates: ClientUpdates) -> None:
         """Put uploads far outside the clip, and one at zero."""
@@ -178,8 +179,12 @@ class Witness:
         if self.silent is not None:
             updates.scale_((call.clients != self.silent).double())
 
-    def _add(self, exchange: Exchange, clients: Sequence[int], uploads: Mapping[str, Tensor]) -> None:
+    def _add(self, exchange: Exchange, call: Call, users: Tensor, uploads: Mapping[str, Tensor]) -> None:
         clipped, within = clipped_uploads(uploads, self.plan, exchange.schema, exchange.clip_norm)
+        if self.plan.tiers is not None:
+            counts = weights_of(self.plan.tiers, call.streams, users).float()
+            clipped = {name: values * counts.view(-1, *[1] * (values.dim() - 1)) for name, values in clipped.items()}
+        clients = users.tolist()
         exchange.within = (exchange.within or 0) + int(within.sum())
         for place, client in enumerate(clients):
             if client in self.kept:

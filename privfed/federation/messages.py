@@ -20,7 +20,7 @@ class Cohort:
         round: number of the round, from 0.
         id: number of the cohort; the ledger's key.
         rule: name of the sampling rule.
-        expected: expected number of members.
+        expected: expected number of members, each by what its upload counts where people have budgets of their own.
     """
 
     round: int
@@ -103,7 +103,7 @@ class Total:
 
     Attributes:
         sums: block name -> sum over the cohort.
-        denominator: what a mean divides by: the expected cohort under sampling or differential privacy, the
+        denominator: what a mean divides by: `Cohort.expected` under sampling or differential privacy, the
             realised cohort otherwise. Methods never divide themselves.
         revealed: for blocks some of whose rows are suppressed, because too few clients sent them, which are revealed;
             sums of the others are zero.

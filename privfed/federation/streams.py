@@ -45,6 +45,7 @@ class Purpose(IntEnum):
     THINNING = 11
     ROUNDING = 12
     FURTHER_BITS = 13
+    TIER = 14
 
 
 HIDING = frozenset({Purpose.NOISE, Purpose.SHARE, Purpose.RUN, Purpose.ROUNDING, Purpose.FURTHER_BITS})

@@ -17,6 +17,7 @@ from privfed.federation import Call, Purpose, Streams
 from privfed.federation.grid import device_grid, release_upload_
 from privfed.guards.quantising import UploadCode, coded_upload_bytes
 from privfed.guards.ring_code import KEY_WORDS, RingCode
+from privfed.guards.tier_weights import weights_of
 from privfed.privacy.errors import PrivacyError
 from privfed.privacy.mechanisms.base import Noise
 from privfed.privacy.plan import PrivacyPlan
@@ -52,10 +53,11 @@ class ClientGuard:
     Args:
         plan: the run's privacy plan.
         streams: the clients' own addressed randomness.
+        tier: of all these clients, where their party knows it; None has each client's drawn, or as the plan names it.
     """
 
-    def __init__(self, plan: PrivacyPlan, streams: Streams) -> None:
-        self.plan, self._streams = plan, streams
+    def __init__(self, plan: PrivacyPlan, streams: Streams, tier: str | None = None) -> None:
+        self.plan, self._streams, self._tier = plan, streams, tier
         self.counts = ClipCounts()
         self._code = None if plan.upload_bits is None else UploadCode(plan.upload_bits)
         adaptive = plan.mechanism.adaptive_clip
@@ -86,6 +88,8 @@ class ClientGuard:
     def clip_(self, updates: ClientUpdates, clip_norm: float | None = None) -> int:
         """Scale every client's real blocks, in place, to a joint norm within the clip norm, or the query's share of it.
 
+        Where people have budgets of their own, what is clipped is then multiplied by the weight of each one's tier.
+
         Args:
             updates: of the clients that this process hosts.
             clip_norm: announced by the server, where the plan adapts it; otherwise the plan's holds.
@@ -104,13 +108,21 @@ class ClientGuard:
             bounds = clip.bounds(real)
         # Noise is sized for a whole clip norm, so a query that may use a share s of its square is clipped to sqrt(s).
         bound = torch.tensor(bounds, dtype=torch.float64).mul_(math.sqrt(share_of(updates.schema)))
-        updates.scale_(shrink_factors(norms, bound))
+        factors = shrink_factors(norms, bound)
+        if self.plan.tiers is not None:
+            weights = self.weights(updates.clients)
+            factors = factors * (weights if factors.dim() == 1 else weights.unsqueeze(1))
+        updates.scale_(factors)
         over = norms > bound
         clipped = int((over if over.dim() == 1 else over.any(1)).sum())
         self.counts.uploads += len(updates)
         self.counts.clipped += clipped
         counted = self._counted_over_clip
         return len(updates) - clipped if counted == 1.0 else int((norms <= bound * counted).sum())
+
+    def weights(self, users: Int64[Tensor, " users"]) -> Float[Tensor, " users"]:
+        """What the clipped uploads of some users count in a sum; the same in every round."""
+        return weights_of(self.plan.tiers, self._streams, users, self._tier)
 
     def protect(
         self,
@@ -184,7 +196,8 @@ class ClientGuard:
         """
         users, uploads = call.clients[positions].tolist(), {name: values.cpu() for name, values in uploads.items()}
         keys = self._streams.words(Purpose.SHARE, call.round, call.query_id, users, KEY_WORDS if code.randomised else 0)
-        return [code.encode(uploads, index, keys[index].tobytes()) for index in range(len(users))]
+        weights = self.weights(call.clients[positions]).tolist()
+        return [code.encode(uploads, at, keys[at].tobytes(), weight) for at, weight in enumerate(weights)]
 
     def upload_bytes(self, updates: ClientUpdates) -> int:
         """Bytes these clients upload: dense where noise or a ring covers every coordinate, else as represented.

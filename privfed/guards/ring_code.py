@@ -20,6 +20,7 @@ from privfed.contracts import Schema, share_of
 from privfed.guards.share_code import integer_code
 from privfed.privacy.errors import PlanError
 from privfed.privacy.mechanisms.base import Mechanism
+from privfed.privacy.mechanisms.masking import weighted
 from privfed.updates import ClientUpdates
 from secure_agg.encoding import FixedPoint, Ring, RingElements, Rounding
 from secure_agg.noise import DistributedMechanism
@@ -79,16 +80,25 @@ class RingCode:
             start = slices[name].stop
         return slices
 
-    def encode(self, uploads: Mapping[str, Tensor], position: int, key: bytes) -> RingElements:
-        """Ring elements `[length]` of one client of dense uploads `[n, *shape]`; `key` seeds its own randomness."""
+    def encode(self, uploads: Mapping[str, Tensor], position: int, key: bytes, weight: float = 1.0) -> RingElements:
+        """Ring elements `[length]` of one client of dense uploads `[n, *shape]`.
+
+        Args:
+            uploads: of several clients.
+            position: of this one.
+            key: seeds its own randomness.
+            weight: of its tier, by which its upload has been multiplied; rounding keeps to the norm that is left.
+        """
         pieces = [code.encode(on_host(uploads[name][position]).reshape(-1)) for name, code in self._codes.items()]
         if self.coordinates:
             flat = on_host(torch.cat([uploads[n][position].reshape(-1) * self.schema[n].weight for n in self.real]))
             # Materialising rounds: what the clip left exactly at its norm may come out a little longer.
-            excess = max(float(np.linalg.norm(flat.astype(np.float64))) / self._clip_norm, 1.0)
+            bound = self._clip_norm * (weight or 1.0)
+            excess = max(float(np.linalg.norm(flat.astype(np.float64))) / bound, 1.0)
             # flat: [coordinates] weighted values; the noise is sized for vectors within the clip norm, to the last bit.
             if self.distributed is not None:
-                ring_elements = self.ring.from_integers(self.distributed.encode(flat[None] / excess, key)[0])
+                code = weighted(self.distributed, weight or 1.0)
+                ring_elements = self.ring.from_integers(code.encode(flat[None] / excess, key)[0])
             elif self._fixed is not None:
                 ring_elements = self._fixed.encode(flat / excess, key)
             pieces.insert(0, ring_elements)

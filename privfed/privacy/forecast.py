@@ -6,6 +6,7 @@ noise on every coordinate makes its upload dense.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from pydantic import BaseModel, ConfigDict
 from scipy.special import bdtr
@@ -106,6 +107,9 @@ def forecast(
     tables = {name for query in queries for name, block in query.items() if len(block.shape) == 2}
     if unknown := [name for name in touched_rows or () if name not in tables]:
         raise PlanError(f"touched_rows names {unknown[0]!r}, which is not a table among the blocks {list(tables)}")
+    of_rounds = partial(
+        planned, plan, queries, population, queries_per_round=queries_per_round, extra_queries=extra_queries
+    )
     client_bytes = [plan.mechanism.upload_bytes(query, touched_rows or {}, plan.upload_bits) for query in queries]
     up_bytes = sum(client_bytes) * queries_per_round
     one_time = upload_bytes(down) * len(queries) if isinstance(down, Mapping) else down
@@ -117,11 +121,9 @@ def forecast(
         uploads_bound=bound * queries_per_round * len(queries) + extra_queries,
         uploads_likely=likely * queries_per_round * len(queries) + extra_queries,
         guarantee=guarantee_for(
-            plan, planned(plan, queries, population, bound, queries_per_round, extra_queries), population
+            plan, of_rounds(bound), population, of_weight=lambda weight: of_rounds(bound, weight=weight)
         ),
-        epsilon_likely=guarantee_for(
-            plan, planned(plan, queries, population, likely, queries_per_round, extra_queries), population
-        ).epsilon,
+        epsilon_likely=guarantee_for(plan, of_rounds(likely), population).epsilon,
         up_bytes_per_client_round=up_bytes,
         down_bytes_per_client_round=down_bytes,
         up_bytes=up_bytes * per_round * rounds,
@@ -148,6 +150,7 @@ def planned(
     rounds: int,
     queries_per_round: int = 1,
     extra_queries: int = 0,
+    weight: float = 1.0,
 ) -> Composition:
     """The composition of a user who takes part in `rounds` rounds (who might, where participation is secret).
 
@@ -158,8 +161,9 @@ def planned(
         rounds: number of rounds that the user takes part in.
         queries_per_round: number of times that these queries come in a round.
         extra_queries: number of further queries of the first round, each like the first of `queries`.
+        weight: of that user's tier.
     """
-    events = [event_for(plan, SchemaSummary.from_schema(query), population) for query in queries]
+    events = [event_for(plan, SchemaSummary.from_schema(query), population, weight) for query in queries]
     spending = [event for event in events if not isinstance(event, Empty)]
     if not spending or rounds == 0:
         return Composition()

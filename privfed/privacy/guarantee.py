@@ -6,9 +6,17 @@ that a reader must not miss.
 """
 
 import math
-from typing import Self
+from collections.abc import Callable
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from privfed.privacy.accounting import account
 from privfed.privacy.composition import Composition
@@ -18,7 +26,29 @@ from privfed.privacy.mechanisms.base import Neighbours
 from privfed.privacy.padding.base import SupportClaim
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.sampling import Trust
-from privfed.privacy.statements import assumptions_for, statements_for
+from privfed.privacy.statements import assumptions_for, statements_for, tier_sentence
+from privfed.privacy.tiers import Tiers
+
+
+class TierClaim(BaseModel):
+    """What is guaranteed to people who chose the same budget.
+
+    Attributes:
+        name: of the tier.
+        epsilon: privacy loss of its worst-off user, at the delta of the guarantee.
+        chosen: the epsilon that they chose, for the whole run.
+        weight: what their clipped uploads are multiplied by.
+        share: of all users, as announced.
+        sentence: the same for a reader.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    name: str
+    epsilon: Epsilon
+    chosen: float
+    weight: float
+    share: float
+    sentence: str
 
 
 class Guarantee(BaseModel):
@@ -44,6 +74,7 @@ class Guarantee(BaseModel):
         statements: what a reader must be told next to epsilon.
         support: where uploads name rows, what these rows say about single items: a bound of its own, which epsilon
             does not contain; None where no rows are seen by themselves.
+        tiers: where people choose budgets, the claim for each, most careful first; `epsilon` is that of the last.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -62,6 +93,16 @@ class Guarantee(BaseModel):
     assumptions: list[str]
     statements: list[str]
     support: SupportClaim | None = None
+    tiers: list[TierClaim] = Field(default_factory=list)
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_used(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = write(self)
+        return {key: value for key, value in fields.items() if key != "tiers" or value}
+
+    def of_tier(self, name: str) -> float:
+        """Epsilon of a tier; of the worst-off user of all where it is empty, or no tier of the plan."""
+        return next((tier.epsilon for tier in self.tiers if tier.name == name), self.epsilon)
 
     @model_validator(mode="after")
     def _infinity_has_a_reason(self) -> Self:
@@ -73,7 +114,14 @@ class Guarantee(BaseModel):
         return self
 
 
-def guarantee_for(plan: PrivacyPlan, composition: Composition, population: int, *, seeded: bool = True) -> Guarantee:
+def guarantee_for(
+    plan: PrivacyPlan,
+    composition: Composition,
+    population: int,
+    *,
+    seeded: bool = True,
+    of_weight: Callable[[float], Composition] | None = None,
+) -> Guarantee:
     """The claim that `composition` supports under `plan`.
 
     A plan that bounds nothing has epsilon = inf even before its first release, so that a missing record can
@@ -84,6 +132,7 @@ def guarantee_for(plan: PrivacyPlan, composition: Composition, population: int, 
         composition: what was (or will be) released about the worst-off user.
         population: number of users.
         seeded: whether the noise follows from a seed that someone holds.
+        of_weight: the composition of somebody whose uploads count so much; None says nothing of tiers.
 
     Raises:
         AccountingError: no accountant covers the composition, or two disagree.
@@ -92,6 +141,7 @@ def guarantee_for(plan: PrivacyPlan, composition: Composition, population: int, 
     if own is not None and not composition.reasons:
         composition = Composition(reasons=(own,), uploads=composition.uploads, rounds=composition.rounds)
     result = account(composition.event(), plan.delta)
+    claims = [] if plan.tiers is None or of_weight is None else _tier_claims(plan, plan.tiers, of_weight)
     return Guarantee(
         epsilon=result.epsilon,
         reason_if_inf="; ".join(composition.reasons) if math.isinf(result.epsilon) else None,
@@ -106,6 +156,26 @@ def guarantee_for(plan: PrivacyPlan, composition: Composition, population: int, 
         cross_check=dict(result.cross_check),
         basic_epsilon=result.basic_epsilon,
         assumptions=assumptions_for(plan, result),
-        statements=statements_for(plan, result, composition, population, seeded=seeded),
+        statements=statements_for(
+            plan, result, composition, population, seeded=seeded, of_tiers=[claim.sentence for claim in claims]
+        ),
         support=plan.mechanism.support_claim,
+        tiers=claims,
     )
+
+
+def _tier_claims(plan: PrivacyPlan, tiers: Tiers, of_weight: Callable[[float], Composition]) -> list[TierClaim]:
+    claims = []
+    for (name, tier), weight in zip(tiers.levels, tiers.weights.tolist(), strict=True):
+        epsilon = account(of_weight(weight).event(), plan.delta).epsilon
+        claims.append(
+            TierClaim(
+                name=name,
+                epsilon=epsilon,
+                chosen=tier.epsilon,
+                weight=weight,
+                share=tier.share,
+                sentence=tier_sentence(name, epsilon, weight, tier.share),
+            )
+        )
+    return claims

@@ -21,7 +21,6 @@ few. What had to be dropped stands in a text file next to it, `ledger.notices` f
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,12 +30,13 @@ from jaxtyping import Int64
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from privfed.privacy.composition import Composition, ParticipationCounts
+from privfed.privacy.composition import Composition, ParticipationCounts, compose
 from privfed.privacy.errors import EntryRefused, LedgerError, explain
 from privfed.privacy.events import Bounded, Event, SchemaSummary, Shares
 from privfed.privacy.guarantee import Guarantee, guarantee_for
 from privfed.privacy.hash_chain import link, unlink
 from privfed.privacy.plan import PrivacyPlan, event_for
+from privfed.privacy.user_ranges import all_of, from_ranges, to_ranges
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -46,9 +46,6 @@ FORMAT = "privfed-ledger/2"
 NEWLINE = b"\n"
 
 Address = tuple[int, str, int]
-
-_USER = "(?:0|[1-9][0-9]{0,17})"
-_RANGES = re.compile(f"{_USER}(?:-{_USER})?(?:,{_USER}(?:-{_USER})?)*")
 
 
 class Entry(BaseModel):
@@ -83,7 +80,7 @@ class Entry(BaseModel):
 
         An entry that a ledger holds names users of its population, which it has compared before.
         """
-        return None if self.participants is None else _expanded(_ends(self.participants))
+        return None if self.participants is None else all_of(self.participants)
 
 
 class Ledger:
@@ -261,6 +258,15 @@ class Ledger:
         """What all recorded queries amount to for the worst-off user."""
         return self._tally.composition(self.plan.mechanism.trust, self.plan.sampling)
 
+    def composition_of(self, weight: float) -> Composition:
+        """What they amount to for the worst-off user of a tier whose uploads count so much."""
+        return compose(
+            ((entry.cohort_id, self._event(entry, weight), self._known(entry)) for entry in self._entries),
+            trust=self.plan.mechanism.trust,
+            sampling=self.plan.sampling,
+            population=self.population,
+        )
+
     def event(self) -> "DpEvent":
         """The composition as a `dp_accounting.DpEvent` tree."""
         return self.composition().event()
@@ -274,7 +280,9 @@ class Ledger:
         Raises:
             AccountingError: no accountant covers what was recorded, or two disagree.
         """
-        return guarantee_for(self.plan, self.composition(), self.population, seeded=seeded)
+        return guarantee_for(
+            self.plan, self.composition(), self.population, seeded=seeded, of_weight=self.composition_of
+        )
 
     def state(self) -> dict[str, Any]:
         """The ledger as a JSON dictionary, for a checkpoint."""
@@ -407,13 +415,19 @@ class Ledger:
         """A bounded mechanism must be what this plan makes devices do: a file may have been edited."""
         if not isinstance(entry.event, Bounded):
             return
-        coordinates = entry.event.coordinates if isinstance(entry.event, Shares) else 1
-        own = event_for(self.plan, SchemaSummary(("any",), (), coordinates, entry.share), self.population)
+        own = self._event(entry, 1.0)
         if entry.event != own:
             raise LedgerError(
                 f"cohort {entry.cohort_id} is recorded as {entry.event!r} where the plan makes it {own!r}: the "
                 "ledger does not belong to this plan"
             )
+
+    def _event(self, entry: Entry, weight: float) -> Event:
+        """What a recorded query is under this plan for somebody whose uploads count so much."""
+        if not isinstance(entry.event, Bounded):
+            return entry.event
+        coordinates = entry.event.coordinates if isinstance(entry.event, Shares) else 1
+        return event_for(self.plan, SchemaSummary(("any",), (), coordinates, entry.share), self.population, weight)
 
     def _known(self, entry: Entry) -> Int64[np.ndarray, " members"] | None:
         """Who took part, bounded by the population before a number of them is made."""
@@ -439,53 +453,6 @@ class Ledger:
             raise LedgerError(
                 f"ledger {self.path} cannot be written ({error.strerror}): nothing may be released uncharged"
             ) from error
-
-
-def to_ranges(members: Int64[np.ndarray, " members"]) -> str:
-    """Ascending distinct numbers as ranges: [0, 1, 2, 7] -> "0-2,7"."""
-    if len(members) == 0:
-        return ""
-    breaks = np.flatnonzero(np.diff(members) != 1)
-    starts = members[np.concatenate(([0], breaks + 1))].tolist()
-    ends = members[np.concatenate((breaks, [len(members) - 1]))].tolist()
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
-
-
-def from_ranges(text: str, *, limit: int) -> Int64[np.ndarray, " members"]:
-    """The numbers of `to_ranges`; nothing is made of a text before it is known to name fewer than `limit` numbers.
-
-    Args:
-        text: ascending disjoint ranges of numbers without signs, spaces and leading zeros.
-        limit: number that every number is below: the population.
-
-    Raises:
-        LedgerError: anything else.
-    """
-    if len(text) > limit * (len(str(limit)) + 1):
-        raise LedgerError(f"ranges of {len(text)} characters are longer than any of {limit} users can be; drop it")
-    ranges = _ends(text)
-    if ranges.size and ranges[-1, 1] >= limit:
-        raise LedgerError(f"a list of ranges names user {ranges[-1, 1]} of {limit} users, numbered from 0; drop it")
-    return _expanded(ranges)
-
-
-def _ends(text: str) -> Int64[np.ndarray, "ranges 2"]:
-    """First and last number of every range."""
-    if not text:
-        return np.empty((0, 2), dtype=np.int64)
-    if _RANGES.fullmatch(text) is None:
-        raise LedgerError(f"participants {text[:40]!r} are not ranges such as '0-2,7'")
-    pairs = [part.partition("-") for part in text.split(",")]
-    ranges = np.array([(int(first), int(last or first)) for first, _, last in pairs], dtype=np.int64)
-    if (ranges[:, 1] < ranges[:, 0]).any() or (ranges[1:, 0] <= ranges[:-1, 1]).any():
-        raise LedgerError(f"participants {text[:40]!r} are not ascending ranges")
-    return ranges
-
-
-def _expanded(ranges: Int64[np.ndarray, "ranges 2"]) -> Int64[np.ndarray, " members"]:
-    lengths = ranges[:, 1] - ranges[:, 0] + 1
-    before = np.cumsum(lengths) - lengths  # numbers of all earlier ranges
-    return np.repeat(ranges[:, 0] - before, lengths) + np.arange(int(lengths.sum()), dtype=np.int64)
 
 
 def _header_of(line: str) -> Any:

@@ -10,7 +10,14 @@ import math
 from collections.abc import Mapping
 from typing import Any, Self
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from privfed.contracts import NoisySums
 from privfed.privacy.epsilon import MIN_DELTA
@@ -22,9 +29,11 @@ from privfed.privacy.mechanisms.registry import AnyMechanism, preset, read_mecha
 from privfed.privacy.mechanisms.sizing import Target
 from privfed.privacy.mechanisms.unsized import EPSILON
 from privfed.privacy.sampling import All, Sampling
+from privfed.privacy.tiers import Tiers, read_tiers
 from privfed.privacy.wording import number
 
 _TARGET, _FOR_A_TARGET_ALONE = "target_epsilon", "central_gaussian"
+_OF_THE_PLAN = ("delta", "sampling", "upload_bits", "tiers")
 _MAX_SLUG = 120
 """File names of reports begin with slugs."""
 
@@ -38,6 +47,7 @@ class PrivacyPlan(BaseModel):
         delta: probability with which the epsilon statement may fail, at least `MIN_DELTA`.
         upload_bits: bits of each number of an upload, rounded at random after everything else; None sends 32. Only
             where single uploads are released.
+        tiers: budgets that people choose for themselves; None gives everybody the same.
     """
 
     model_config = CONFIG
@@ -47,6 +57,14 @@ class PrivacyPlan(BaseModel):
     upload_bits: int | None = Field(
         default=None, ge=2, le=16, description="bits of each number of a single upload, 2 to 16; null sends 32"
     )
+
+    tiers: Tiers | None = Field(default=None, description="budgets that people choose: name -> epsilon and share")
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_used(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Noise is addressed by the plan, so one without tiers has to stay what it was.
+        fields: dict[str, Any] = write(self)
+        return {key: value for key, value in fields.items() if key != "tiers" or value is not None}
 
     @model_validator(mode="before")
     @classmethod
@@ -78,6 +96,37 @@ class PrivacyPlan(BaseModel):
             raise PlanError(f"epsilon = {epsilon!r} cannot change a mechanism that is built already: give its settings")
         return {**fields, "mechanism": {**mechanism, EPSILON: epsilon}}
 
+    @model_validator(mode="before")
+    @classmethod
+    def _largest_tier_is_the_target(cls, data: Any) -> Any:
+        """Tiers without weights stand in the place of an epsilon: the largest one sizes the noise."""
+        if not isinstance(data, Mapping) or data.get("tiers") is None:
+            return data
+        given = data["tiers"]
+        tiers = given if isinstance(given, Tiers) else configure(Tiers, read_tiers(given))
+        mechanism = data.get("mechanism", {"kind": _FOR_A_TARGET_ALONE})
+        if not isinstance(mechanism, Mapping) or tiers.sized:
+            return {**data, "tiers": tiers}
+        given = {key: data.get(key) for key in (EPSILON, _TARGET)} | {
+            key: mechanism.get(key) for key in ("noise_multiplier", "epsilon0")
+        }
+        for key, value in given.items():
+            if value is not None:
+                raise PlanError(_decided(tiers, f"{key} = {value!r} was"))
+        epsilon = tiers.largest if mechanism.get(EPSILON) is None else mechanism[EPSILON]
+        return {**data, "tiers": tiers, "mechanism": {**mechanism, EPSILON: epsilon}}
+
+    @model_validator(mode="after")
+    def _tiers_fit(self) -> Self:
+        if self.tiers is None:
+            return self
+        if (reason := self.mechanism.tier_refusal) is not None:
+            raise PlanError(f"tiers cannot be had under the plan {self.mechanism.label!r}: {reason}")
+        epsilon = None if self.target is None else self.target.epsilon
+        if not self.tiers.sized and epsilon != self.tiers.largest:
+            raise PlanError(_decided(self.tiers, "noise was" if epsilon is None else f"epsilon = {epsilon:g} was"))
+        return self
+
     @model_validator(mode="after")
     def _sampling_fits(self) -> Self:
         self.mechanism.refuse_sampling(self.sampling)
@@ -105,13 +154,13 @@ class PrivacyPlan(BaseModel):
         Args:
             name: the `preset` of a registered mechanism, such as `none`, `local-laplace` or `secure-sum`.
             **fields: settings of the mechanism, or `epsilon` in the place of its noise, which is sized where a run is
-                assembled; `delta`, `upload_bits` and `sampling` (a rule or its dictionary) go to the plan.
+                assembled; `delta`, `upload_bits`, `tiers` and `sampling` (a rule or its dictionary) go to the plan.
 
         Raises:
             PlanError: unknown name, unknown field or bad value, in one sentence.
         """
         chosen = preset(name)
-        own: dict[str, Any] = {key: fields.pop(key) for key in ("delta", "sampling", "upload_bits") if key in fields}
+        own: dict[str, Any] = {key: fields.pop(key) for key in _OF_THE_PLAN if key in fields}
         return cls.from_dict({"mechanism": {**chosen, **fields}, **own})
 
     @classmethod
@@ -181,7 +230,12 @@ class PrivacyPlan(BaseModel):
         """What may be told to a server about the sums of a round: it follows from the plan alone, no data enter it."""
         mechanism, clients = self.mechanism, self.sampling.expected(population)
         clip_norm = None if mechanism.clip is None else mechanism.clip.norm
-        return NoisySums(clients, clip_norm, mechanism.sum_deviation(clients))
+        return NoisySums(self.counted(population), clip_norm, mechanism.sum_deviation(clients))
+
+    def counted(self, population: int) -> float:
+        """Expected number of clients in a sum, each by what its upload counts: what means divide by."""
+        clients = self.sampling.expected(population)
+        return clients if self.tiers is None else clients * self.tiers.mean_weight
 
     def check(self, population: int) -> None:
         """Refuse a population that sampling or mechanism does not fit.
@@ -199,6 +253,7 @@ class PrivacyPlan(BaseModel):
             *([self.sampling.label] if self.sampling.kind != "all" else []),
             *([f"delta {number(self.delta)}"] if self.delta != type(self).model_fields["delta"].default else []),
             *([f"{self.upload_bits}-bit uploads"] if self.upload_bits is not None else []),
+            *([self.tiers.label] if self.tiers is not None else []),
         ]
         return ", ".join([self.mechanism.label, *extras])
 
@@ -213,7 +268,16 @@ class PrivacyPlan(BaseModel):
             parts.append(f"delta-{number(self.delta)}")
         if self.upload_bits is not None:
             parts.append(f"upload-bits-{self.upload_bits}")
+        if self.tiers is not None:
+            parts.append(f"tiers-{_digest(self.tiers)}")
         return "-".join(parts).lower()
+
+
+def _decided(tiers: Tiers, what: str) -> str:
+    return (
+        f"tiers decide the noise, by the largest epsilon of theirs ({tiers.largest:g}), and {what} given beside them: "
+        "leave one of the two out"
+    )
 
 
 def _slug(part: BaseModel) -> str:
@@ -228,7 +292,11 @@ def _slug(part: BaseModel) -> str:
     slug = "-".join(words)
     if not nested and len(slug) <= _MAX_SLUG:
         return slug
-    return f"{words[0]}-{hashlib.sha256(part.model_dump_json().encode()).hexdigest()[:12]}"
+    return f"{words[0]}-{_digest(part)}"
+
+
+def _digest(part: BaseModel) -> str:
+    return hashlib.sha256(part.model_dump_json().encode()).hexdigest()[:12]
 
 
 def _value(text: str) -> int | float | str:
@@ -242,17 +310,19 @@ def _value(text: str) -> int | float | str:
     return text
 
 
-def event_for(plan: PrivacyPlan, schema: SchemaSummary, population: int) -> Event:
+def event_for(plan: PrivacyPlan, schema: SchemaSummary, population: int, weight: float = 1.0) -> Event:
     """The one event that a query of `schema` is under `plan`: the only place where a plan turns into one.
 
     Args:
         plan: the run's privacy plan.
         schema: names of the blocks that the query declares, and the share of the clip norm that it may use.
         population: number of users, for whose sum a ring must have room.
+        weight: of the tier of the person whom it is about; 1 is the most generous one.
 
     Returns:
-        `Empty` only when nothing is declared; `Unbounded` when the plan bounds nothing about real blocks;
-        `Exact` when an integer block is declared; otherwise the mechanism's noise over its sensitivity.
+        `Empty` only when nothing is declared, or nothing of that person counts; `Unbounded` when the plan bounds
+        nothing about real blocks; `Exact` when an integer block is declared; otherwise the mechanism's noise over its
+        sensitivity.
     """
     mechanism = plan.mechanism
     if not schema.real and not schema.integer:
@@ -261,4 +331,7 @@ def event_for(plan: PrivacyPlan, schema: SchemaSummary, population: int) -> Even
         return Unbounded(reason=mechanism.unbounded_reason)
     if schema.integer:
         return Exact(blocks=schema.integer)
-    return mechanism.event(schema, plan.sampling.max_cohort(population))
+    max_cohort = plan.sampling.max_cohort(population)
+    if weight == 0:
+        return Empty()
+    return mechanism.event(schema, max_cohort) if weight == 1 else mechanism.weighted_event(schema, max_cohort, weight)

@@ -5,10 +5,12 @@ not covered. Sentences are facts about the configuration and the computed number
 """
 
 import math
+from collections.abc import Sequence
 
 from privfed.privacy.accounting import BASIC, CLOSED_FORMS, PLD, PRV, RDP, AccountedEpsilon
 from privfed.privacy.composition import Composition
 from privfed.privacy.plan import PrivacyPlan
+from privfed.privacy.tiers import Tiers
 from privfed.privacy.upload_bits import levels
 from privfed.privacy.wording import counted
 
@@ -32,15 +34,22 @@ WEAK_EPSILON = 10.0
 
 
 def statements_for(
-    plan: PrivacyPlan, account: AccountedEpsilon, composition: Composition, population: int, *, seeded: bool
+    plan: PrivacyPlan,
+    account: AccountedEpsilon,
+    composition: Composition,
+    population: int,
+    *,
+    seeded: bool,
+    of_tiers: Sequence[str] = (),
 ) -> list[str]:
-    """Everything that must be printed next to this guarantee, most important first."""
+    """Everything that must be printed next to this guarantee, most important first; `of_tiers` says what each gets."""
     if math.isinf(account.epsilon):
         sentences = _nothing_guaranteed(plan, composition, population, seeded=seeded)
     elif not composition.releases:
         sentences = ["Nothing has been released yet, so no privacy has been lost."]
     else:
         sentences = _guaranteed(plan, account, composition)
+        sentences += [] if plan.tiers is None else _chosen_budgets(plan, plan.tiers, of_tiers)
         sentences += _limits(plan, account, composition, population)
     return [*sentences, *_rounded(plan), *_always(plan, seeded=seeded)]
 
@@ -104,6 +113,36 @@ def _guaranteed(plan: PrivacyPlan, account: AccountedEpsilon, composition: Compo
         f"most a factor of {odds(account.epsilon)} (epsilon = {account.epsilon:.4g}), except with probability "
         f"{plan.delta:g} (delta).",
         *mechanism.composition_statements(),
+    ]
+
+
+def tier_sentence(name: str, epsilon: float, weight: float, share: float) -> str:
+    """What people of a tier get, in one sentence."""
+    who = f"Who chose {name} ({share:.3g} of the users)"
+    if weight == 0:
+        return f"{who} contributes nothing and loses nothing: epsilon = 0."
+    counted = "counts in full" if weight == 1 else f"is multiplied by {weight:.4g} after the clip"
+    return f"{who} has epsilon = {epsilon:.4g}: the upload {counted}, under the same noise."
+
+
+def _chosen_budgets(plan: PrivacyPlan, tiers: Tiers, of_tiers: Sequence[str]) -> list[str]:
+    """What personal budgets mean, and what the choice itself shows."""
+    seen_by = {
+        "central": "only the trusted server, which sees how long uploads are, could tell who chose what",
+        "distributed": "uploads are hidden inside the secure sum, and so is who chose what",
+    }[plan.mechanism.trust]
+    shown = (
+        f"Choices are hidden: {seen_by}. Means divide by the announced shares and never by true counts; a choice shows "
+        "in a sum only with the upload that it weighs, under the same noise."
+        if tiers.hidden
+        else "Who chose which tier is public: no epsilon is about the choice, and the true shares are used."
+    )
+    return [
+        "People chose budgets of their own: the epsilon above is that of the most generous tier "
+        f"({tiers.names[-1]}), and each other tier has a smaller one. It holds as long as a choice does not follow "
+        "from the history that it protects.",
+        *of_tiers,
+        shown,
     ]
 
 

@@ -93,6 +93,11 @@ def refuse_over_nodes(config: ExperimentConfig) -> None:
         raise PlanError(reason)
     if (dependence := method.disclosure.cross_user_dependence(config.settings())) is not None:
         raise PlanError(f"{method.name} as it is set needs everybody's data in one place: {dependence}")
+    if (tiers := config.privacy.tiers) is not None and (not tiers.hidden or tiers.named_members):
+        raise PlanError(
+            "over nodes each node's own policy says which tier its users are in, and nobody else is told: leave out "
+            "members, and hidden = false"
+        )
     if config.taps.inclusion or config.taps.shadows:
         raise PlanError(
             "inclusion bits and shadow trainings need all data in one process: set taps.inclusion = 0 and "

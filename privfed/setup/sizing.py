@@ -8,12 +8,18 @@ is written down, charged and explained is a plan like one that somebody gave num
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import NamedTuple
 
+import numpy as np
+
+from privfed.compute.devices import on_host
 from privfed.contracts import Block, DefaultClip, Schema
 from privfed.data import Split
-from privfed.federation import Streams
+from privfed.federation import Purpose, Streams
 from privfed.methods import ClientData, Method, PublicInfo
 from privfed.privacy import PlanError, PrivacyPlan, plan_for_target
 from privfed.privacy.mechanisms.sizing import Target
+from privfed.privacy.tier_weights import with_tiers
+from privfed.privacy.tiers import Tiers
+from privfed.privacy.user_ranges import last_of
 from privfed.privacy.wording import number
 from privfed.setup.config import ExperimentConfig
 
@@ -60,7 +66,7 @@ def size(config: ExperimentConfig, parts: Split) -> Sized:
         plan = _noised(config, parts, plan, target.epsilon)
     plan.check(parts.train.n_users)
     sized = config.model_copy(update={"privacy": plan})
-    return Sized(sized, tuple(_choices(sized, registered, target, default)))
+    return Sized(sized, tuple(_choices(sized, registered, target, default, parts.train.n_users)))
 
 
 def planned_rounds(config: ExperimentConfig) -> int:
@@ -72,9 +78,17 @@ def _noised(config: ExperimentConfig, parts: Split, plan: PrivacyPlan, epsilon: 
     """`plan` with its noise sized for the queries that the method makes under that very noise."""
     training, settings, n_users = config.registered().training, config.settings(), parts.train.n_users
     rounds, program = planned_rounds(config), [_ONE_NUMBER]
+    tiers = None if plan.tiers is None else _announced(plan.tiers, config, n_users)
+    plan = plan.model_copy(update={"tiers": None})
     for _ in range(_MAX_STEPS):
         extra = training.extra_queries(settings)
-        plan = _readable(plan_for_target(plan, epsilon, rounds, n_users, program=program, extra_queries=extra))
+        plan = _readable(
+            plan_for_target(
+                plan.model_copy(update={"tiers": None}), epsilon, rounds, n_users, program=program, extra_queries=extra
+            )
+        )
+        if tiers is not None:
+            plan = with_tiers(plan, tiers, rounds, n_users, program, extra)
         # What a server asks may depend on how much noise it was told of: the queries have to be those of this plan.
         asked, program = program, _program(config, parts, plan)
         if asked == program:
@@ -83,6 +97,22 @@ def _noised(config: ExperimentConfig, parts: Split, plan: PrivacyPlan, epsilon: 
         f"epsilon = {epsilon:g} finds no noise under which {config.method_name} asks what the noise was sized for: "
         f"give {plan.mechanism.noise_setting} instead"
     )
+
+
+def _announced(tiers: Tiers, config: ExperimentConfig, n_users: int) -> Tiers:
+    """The tiers with the shares that means may divide by: those of this population where choices are public.
+
+    Raises:
+        PlanError: a member who is no user.
+    """
+    for name, tier in tiers.levels:
+        if tier.members is not None and (outside := last_of(tier.members)) >= n_users:
+            raise PlanError(f"tiers.{name}.members names user {outside} of {n_users}, numbered from 0: correct it")
+    if tiers.hidden:
+        return tiers
+    users = np.arange(n_users)
+    drawn = on_host(Streams.from_seed(config.seed).uniform(Purpose.TIER, 0, 0, users.tolist(), 1))[:, 0]
+    return tiers.named(tiers.positions(users, drawn))
 
 
 def _readable(plan: PrivacyPlan) -> PrivacyPlan:
@@ -118,7 +148,9 @@ def _default_clip(registered: Method, plan: PrivacyPlan, target: Target) -> Defa
     return DefaultClip("upload", 1.0, 1.0, "nobody chose it")
 
 
-def _choices(config: ExperimentConfig, registered: Method, target: Target, default: DefaultClip) -> list[str]:
+def _choices(
+    config: ExperimentConfig, registered: Method, target: Target, default: DefaultClip, n_users: int
+) -> list[str]:
     """What was chosen, for people."""
     plan, rounds = config.privacy, planned_rounds(config)
     mechanism, said = plan.mechanism, list[str]()
@@ -128,6 +160,11 @@ def _choices(config: ExperimentConfig, registered: Method, target: Target, defau
         said.append(
             f"Epsilon {number(target.epsilon)} at delta {number(plan.delta)} needs {mechanism.noise_setting} = {value} "
             f"over {rounds:,} round{'s' if rounds > 1 else ''} of {people}."
+        )
+    if plan.tiers is not None:
+        said.append(
+            f"An average upload counts {plan.tiers.mean_weight:.3g}: {plan.counted(n_users):,.0f} people's worth "
+            f"of {n_users:,} at the largest epsilon."
         )
     if target.clip == "default":
         said.append(f"Clip norm {number(default.norm)}, the default of {registered.name}: {default.ground}.")

@@ -3,11 +3,13 @@
 How much noise that takes is chosen where the run is assembled (`privfed.setup.sizing`).
 """
 
+from collections.abc import Mapping
 from math import floor, log10
-from typing import Literal
+from typing import Any, Literal
 
 from privfed.methods import Method
-from privfed.privacy import PlanError, PrivacyPlan
+from privfed.privacy import PlanError, PrivacyPlan, configure
+from privfed.privacy.tiers import Tiers, read_tiers
 
 SizedTrust = Literal["central", "distributed", "local"]
 _MECHANISMS: dict[str, str] = {
@@ -52,6 +54,33 @@ def plan_for_epsilon(
     return PrivacyPlan.parse(f"{plan}{',' if ':' in plan else ':'}{','.join(words)}")
 
 
+def plan_for_tiers(
+    tiers: str | Mapping[str, Any],
+    registered: Method,
+    population: int,
+    *,
+    plan: str | PrivacyPlan | None = None,
+    trust: str | None = None,
+    delta: float | None = None,
+) -> PrivacyPlan:
+    """A plan under which people choose their own epsilon; noise and weights are still to be found.
+
+    Args:
+        tiers: in words such as "careful=1:0.8,generous=8:0.2", or name -> (epsilon, share), or a table for each name.
+        registered: the method.
+        population: number of users.
+        plan: as for `plan_for_epsilon`.
+        trust: likewise.
+        delta: likewise.
+
+    Raises:
+        PlanError: as there, or tiers that do not fit together or the mechanism.
+    """
+    chosen = configure(Tiers, read_tiers(tiers))
+    bare = plan_for_epsilon(chosen.largest, registered, population, plan=plan, trust=trust, delta=delta)
+    return PrivacyPlan.from_dict(bare.to_dict() | {"tiers": chosen})
+
+
 def delta_for(users: int) -> float:
     """users^-1.1, rounded down to three digits."""
     exact = users**-1.1
@@ -79,7 +108,8 @@ def _suitable(registered: Method, trust: str | None, population: int) -> str:
 
 def _replaced(plan: PrivacyPlan, epsilon: float, delta: float | None) -> PrivacyPlan:
     """The same plan with its noise open."""
-    given = plan.to_dict() if delta is None else plan.to_dict() | {"delta": delta}
+    given = {key: value for key, value in plan.to_dict().items() if key != "tiers"}
+    given |= {} if delta is None else {"delta": delta}
     open_noise = {} if plan.mechanism.noise_setting is None else {plan.mechanism.noise_setting: None}
     mechanism = plan.mechanism.model_dump(mode="json") | open_noise | {"epsilon": epsilon}
     return PrivacyPlan.from_dict(given | {"mechanism": mechanism})

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from privfed.privacy.errors import LedgerError, PlanError
 from privfed.privacy.events import Empty, Exact, Laplace, SchemaSummary, Unbounded
 from privfed.privacy.hash_chain import link
-from privfed.privacy.ledger import Ledger, from_ranges, to_ranges
+from privfed.privacy.ledger import Ledger
 from privfed.privacy.plan import PrivacyPlan
+from privfed.privacy.user_ranges import from_ranges, to_ranges
 
 USERS = 6
 PLAN = PrivacyPlan.parse("local-laplace:epsilon0=0.5,clip_norm=5")

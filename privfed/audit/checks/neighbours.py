@@ -44,6 +44,7 @@ from privfed.engines.transcript import Transcript
 from privfed.engines.witness import Exchange, Witness, message_digest
 from privfed.experiment import Experiment, RunResult
 from privfed.federation import Individual, Message, Total
+from privfed.guards.tier_weights import tiers_of, weights_of
 from privfed.privacy import Ledger, PlanError, PrivacyPlan
 from privfed.privacy.mechanisms.clipping import AdaptiveClip, Clip
 from privfed.setup.config import ExperimentConfig
@@ -164,6 +165,7 @@ def check_neighbours(experiment: Experiment, result: RunResult) -> Iterable[Chec
     parts = parts if len(people) == parts.train.n_users else _only(parts, people)
     sampled = members(config.privacy.sampling, experiment.streams, len(people), 0).tolist()
     users, rounds = sampled_users(parts, SAMPLE, config.seed, sampled), min(ROUNDS, config.rounds)
+    users += _one_of_each_tier(experiment, len(people), users)
     if not users:
         return
     differences = rerun_on_neighbours(config, parts, users, rounds)
@@ -382,7 +384,8 @@ def _release_differences(a: _World, b: _World, one: Exchange, two: Exchange, t: 
         return
     if clip is None:
         return
-    bound = (one.clip_norm or clip.norm) * math.sqrt(share_of(one.schema))
+    counts = _counts(a, user)
+    bound = (one.clip_norm or clip.norm) * math.sqrt(share_of(one.schema)) * counts
     # A user that falls silent moves a release by its own upload; one that uploads otherwise, by both.
     steps = 1 if b.silent is not None else 2
     if user in left and user in right:
@@ -400,7 +403,23 @@ def _release_differences(a: _World, b: _World, one: Exchange, two: Exchange, t: 
         yield from _unclipped(plan, one, a.experiment.n_users, user, t)
         away = _apart(one.noise(), two.noise(), slack)
         yield NeighbourDifference(user, t, "the noise of a sum, in steps of rounding", one.step, away, _STEPS)
-        yield from _block_differences(clip, one, two, slack, steps, user, t)
+        yield from _block_differences(clip, one, two, slack, steps * counts, user, t)
+
+
+def _counts(world: _World, user: int) -> float:
+    """What the clipped upload of a user may count: the weight of the tier that the claim about this user names."""
+    plan, streams = world.experiment.config.privacy, world.experiment.streams
+    return float(weights_of(plan.tiers, streams, torch.tensor([user]))[0])
+
+
+def _one_of_each_tier(experiment: Experiment, population: int, chosen: list[int]) -> list[int]:
+    """Further users, so that those who are taken out come from every tier."""
+    tiers = experiment.config.privacy.tiers
+    if tiers is None or not chosen:
+        return []
+    at = tiers_of(tiers, experiment.streams, torch.arange(population))
+    missing = np.setdiff1d(np.unique(at), at[chosen])
+    return [int(np.flatnonzero(at == tier)[0]) for tier in missing]
 
 
 def _apart(first: Mapping[str, Tensor], second: Mapping[str, Tensor], slack: Mapping[str, float]) -> float:
@@ -409,7 +428,7 @@ def _apart(first: Mapping[str, Tensor], second: Mapping[str, Tensor], slack: Map
 
 
 def _block_differences(
-    clip: Clip, one: Exchange, two: Exchange, slack: Mapping[str, float], steps: int, user: int, t: int
+    clip: Clip, one: Exchange, two: Exchange, slack: Mapping[str, float], steps: float, user: int, t: int
 ) -> Iterator[NeighbourDifference]:
     """How far every block of a sum moves, where blocks have clips of their own."""
     if clip.per_block is None:

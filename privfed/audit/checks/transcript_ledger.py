@@ -101,7 +101,7 @@ def _rules(plan: PrivacyPlan, exchange: Exchange, population: int) -> Iterator[s
         yield f"{_named(exchange)}: {len(exchange.pseudonyms)} uploads were released, {len(members)} clients trained"
     hidden = mechanism.unbounded_reason is None or plan.sampling.kind == "poisson"
     divides = any(block.divides for block in exchange.schema.values())
-    expected = plan.sampling.expected(population)
+    expected = plan.counted(population)
     if exchange.denominator is not None and hidden and not divides and exchange.denominator != expected:
         yield (
             f"{_named(exchange)}: means divide by {exchange.denominator:g}, which shows how many took part, and not by "

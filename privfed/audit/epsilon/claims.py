@@ -20,7 +20,7 @@ from privfed.privacy.guarantee import guarantee_for
 from privfed.privacy.plan import event_for
 
 
-def query_epsilon(plan: PrivacyPlan, queries: Sequence[Schema], population: int) -> float:
+def query_epsilon(plan: PrivacyPlan, queries: Sequence[Schema], population: int, weight: float = 1.0) -> float:
     """Epsilon, at the plan's delta, of one upload to each of these queries or of the sums it is in.
 
     Participation is known to the adversary, so sampling amplifies nothing.
@@ -29,11 +29,12 @@ def query_epsilon(plan: PrivacyPlan, queries: Sequence[Schema], population: int)
         plan: the privacy plan.
         queries: blocks of every query, one after the other.
         population: number of users, for whose sums a ring must have room.
+        weight: of the tier of the uploads.
 
     Raises:
         AccountingError: accountants disagree.
     """
-    mechanisms = [event_for(plan, SchemaSummary.from_schema(query), population) for query in queries]
+    mechanisms = [event_for(plan, SchemaSummary.from_schema(query), population, weight) for query in queries]
     spending = [mechanism for mechanism in mechanisms if not isinstance(mechanism, Empty)]
     reasons = [reason_of(mechanism) for mechanism in spending if isinstance(mechanism, Exact | Unbounded)]
     bounded = [Releases(mechanism, 1) for mechanism in spending if not isinstance(mechanism, Exact | Unbounded)]

@@ -35,6 +35,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -146,17 +148,41 @@ def _measured(
         return []
     paths = _ALONE if mechanism.release == "individual" else _SUMMED
     everybody, rows = plan.model_copy(update={"sampling": All()}), list[EmpiricalRow]()
-    for path in paths:
-        route = Route(path.engine, path.each, everybody, queries, fidelity, seed)
+    for path, tier in product(paths, _tiers(everybody)):
+        route = Route(path.engine, path.each, tier.plan, queries, fidelity, seed)
         if path.pairs:
             measured_pairs = PairSearch(route, math.ceil((draws or DRAWS) * path.draws), confidence).measured()
-            rows += [_row(path, route, one, population, confidence) for one in measured_pairs]
-        rows.append(_row(path, route, recovered(route, confidence), population, confidence))
+            rows += [_row(path, route, one, population, confidence, tier) for one in measured_pairs]
+        rows.append(_row(path, route, recovered(route, confidence), population, confidence, tier))
     return rows
 
 
+class _TierPlan(NamedTuple):
+    """A plan all of whose users count the same, and what to call them."""
+
+    plan: PrivacyPlan
+    weight: float = 1.0
+    of: str = ""
+
+
+def _tiers(plan: PrivacyPlan) -> list[_TierPlan]:
+    """The plan itself, or for each tier that contributes anything the plan with everybody in it."""
+    if plan.tiers is None:
+        return [_TierPlan(plan)]
+    return [
+        _TierPlan(plan.model_copy(update={"tiers": plan.tiers.with_everybody_in(name)}), weight, f", tier {name}")
+        for name, weight in zip(plan.tiers.names, plan.tiers.weights.tolist(), strict=True)
+        if weight > 0
+    ]
+
+
 def _row(
-    path: _Path, route: Route, measurement: MeasuredPair | RecoveredSecrets, population: int, confidence: float
+    path: _Path,
+    route: Route,
+    measurement: MeasuredPair | RecoveredSecrets,
+    population: int,
+    confidence: float,
+    tier: _TierPlan,
 ) -> EmpiricalRow:
     """What was measured, beside the claim for as many releases."""
     bound, queries = measurement.bound, measurement.claimed_queries
@@ -168,8 +194,8 @@ def _row(
     elif len(queries) > 1:
         audited = f"{path.name}, in each of {len(queries)} queries"
     row = empirical_row(
-        query_epsilon(route.plan, queries, population), bound, confidence, audited, "wire" if path.each else "sum",
-        "upload", route.plan.neighbours,
+        query_epsilon(route.plan, queries, population, tier.weight), bound, confidence, audited + tier.of,
+        "wire" if path.each else "sum", "upload", route.plan.neighbours,
     )  # fmt: skip
     return row.model_copy(update={"largest_deniable": measurement.deniable, "worst_case": measurement.worst})
 

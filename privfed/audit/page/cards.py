@@ -83,6 +83,8 @@ def _claim_facts(claim: GuaranteeRow) -> list[tuple[str, str]]:
         ("Counted", f"{formatting.count(claim.rounds_counted, 'round')} per {claim.per}"),
         ("Accountant", f"{claim.accountant} {claim.accountant_version}".strip()),
     ]
+    if claim.tiers:
+        facts.insert(0, ("Chosen by each person", formatting.tiers(claim.tiers)))
     if claim.cross_check:
         checks = [f"{name}: {formatting.epsilon(value)}" for name, value in claim.cross_check.items()]
         facts.append(("Checked by", formatting.listed(checks)))

@@ -2,9 +2,11 @@
 
 import math
 import re
+from collections.abc import Sequence
 
-from privfed.audit.report.records import Setting
+from privfed.audit.report.records import Setting, TierClaimRow
 from privfed.methods import UnknownMethodError
+from privfed.privacy.guarantee import TierClaim
 from privfed.setup import display_name
 
 TAPS = {
@@ -142,6 +144,14 @@ def epsilon(value: float) -> str:
     if math.isinf(value):
         return "∞"
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+def tiers(claims: Sequence[TierClaim] | Sequence[TierClaimRow]) -> str:
+    """What each tier gets, in a few words: careful 1 (0.8 of users), generous 8 (0.2)."""
+    return ", ".join(
+        f"{claim.name} {claim.epsilon:.3g} ({claim.share:.3g}{'' if at else ' of users'})"
+        for at, claim in enumerate(claims)
+    )
 
 
 def delta(value: float) -> str:

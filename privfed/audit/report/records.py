@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -19,7 +19,9 @@ from pydantic import (
     Field,
     JsonValue,
     PlainSerializer,
+    SerializerFunctionWrapHandler,
     ValidationError,
+    model_serializer,
     model_validator,
 )
 
@@ -111,10 +113,22 @@ class SupportClaimRow(_Row):
     sentence: str
 
 
+class TierClaimRow(_Row):
+    """What is guaranteed to people who chose the same budget; the chosen epsilon is what theirs may not exceed."""
+
+    name: str
+    epsilon: Number
+    chosen: Number
+    weight: Number
+    share: Number
+    sentence: str
+
+
 class GuaranteeRow(_Row):
     """What is guaranteed, against whom, and from which assumptions; `epsilon` is "inf" where nothing is.
 
-    `support` is what padding claims of the rows sent; null where no plan shows rows by themselves.
+    `support` is what padding claims of the rows sent; null where no plan shows rows by themselves. `tiers` is there
+    where people choose their own epsilon, and `epsilon` then that of the most generous tier.
     """
 
     epsilon: Number
@@ -132,6 +146,12 @@ class GuaranteeRow(_Row):
     assumptions: list[str]
     statements: list[str]
     support: SupportClaimRow | None = None
+    tiers: list[TierClaimRow] = Field(default_factory=list)
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_used(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = write(self)
+        return {key: value for key, value in fields.items() if key != "tiers" or value}
 
     @property
     def finite(self) -> bool:

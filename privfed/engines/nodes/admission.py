@@ -165,7 +165,7 @@ class Admission:
         everybody, others = self._state.plan.sampling.kind == "all", self._state.costs_of_other_runs()
         budget = self._state.memory.budget
         if budget is None or budget.earlier != others:
-            budget = self._state.memory.budget = Budget(self._policy, others)
+            budget = self._state.memory.budget = Budget(self._policy, others, self._state.record.tier)
         budget.accept(
             self._state.ledger(), cohort_id=query.cohort_id, round=query.round, step=query.step, index=query.query_id,
             schema=SchemaSummary.from_schema(query.schema), participants=self._data.users if everybody else members,

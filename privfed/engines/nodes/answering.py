@@ -88,7 +88,8 @@ class Answering:
 
     def guard(self) -> ClientGuard:
         """Protects every upload under its user's own key."""
-        return ClientGuard(self._state.plan, self._private_side.assembly.streams)
+        tier = self._state.record.tier or None
+        return ClientGuard(self._state.plan, self._private_side.assembly.streams, tier)
 
     def _added(self, query: Query, members: _Members, aggregation: Aggregation[Aggregated]) -> Aggregated:
         self._add(query, members, aggregation)

@@ -28,13 +28,14 @@ class Budget:
     Args:
         policy: of the node.
         earlier: costs of all other runs, whether they have ended or not.
+        tier: of the node's users in this run; empty where its plan has none.
 
     Attributes:
         earlier: as given.
     """
 
-    def __init__(self, policy: Policy, earlier: list[RunCost]) -> None:
-        self._policy, self.earlier = policy, earlier
+    def __init__(self, policy: Policy, earlier: list[RunCost], tier: str = "") -> None:
+        self._policy, self.earlier, self._tier = policy, earlier, tier
         self._cleared: tuple[str, int] = ("", 0)
 
     def accept_run(self, plan: PrivacyPlan) -> None:
@@ -113,7 +114,7 @@ class Budget:
                 cohort_id=cohort_id + more, round=round + more, step=step, index=index, schema=schema,
                 participants=None if ledger.plan.amplifies else participants,
             )  # fmt: skip
-        return PrivacyCost.from_ledger(trial)
+        return PrivacyCost.from_ledger(trial, self._tier)
 
     def _accept_sums(self, cost: "PrivacyCost") -> None:
         """Return quietly where a run that costs so much fits beside all earlier ones.
@@ -141,7 +142,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class PrivacyCost:
-    """What a run costs its worst-off user.
+    """What a run costs its worst-off user, or that of the node's tier.
 
     Attributes:
         epsilon: at `delta`.
@@ -154,11 +155,11 @@ class PrivacyCost:
     pure: float | None = None
 
     @classmethod
-    def from_ledger(cls, ledger: Ledger) -> "PrivacyCost":
-        """What everything in a ledger costs."""
+    def from_ledger(cls, ledger: Ledger, tier: str = "") -> "PrivacyCost":
+        """What everything in a ledger costs, to users of a tier where one is named."""
         claim = ledger.guarantee(seeded=False)
         pure = claim.basic_epsilon
-        return cls(claim.epsilon, claim.delta, None if pure is None or math.isinf(pure) else pure)
+        return cls(claim.of_tier(tier), claim.delta, None if pure is None or math.isinf(pure) else pure)
 
     @property
     def at_zero(self) -> "PrivacyCost":
@@ -176,11 +177,11 @@ def counted_as(plan: PrivacyPlan) -> str:
     return f"one {plan.mechanism.unit}, {plan.neighbours}, {plan.mechanism.trust} trust"
 
 
-def run_cost(run: str, ledger: Ledger) -> RunCost:
-    """What a run has cost, once it is over."""
+def run_cost(run: str, ledger: Ledger, tier: str = "") -> RunCost:
+    """What a run has cost, once it is over, to users of a tier where its plan has some."""
     if not ledger.entries:
         return RunCost(run=run, epsilon=0.0, delta=0.0, rounds=0)
-    cost = PrivacyCost.from_ledger(ledger)
+    cost = PrivacyCost.from_ledger(ledger, tier)
     return RunCost(
         run=run,
         epsilon=None if math.isinf(cost.epsilon) else cost.epsilon,

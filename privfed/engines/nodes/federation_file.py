@@ -23,7 +23,7 @@ from privfed.engines.nodes.errors import StateError
 from privfed.engines.nodes.files import read_file, write_file
 from privfed.engines.nodes.protocol import OLDEST, PROTOCOL
 from privfed.privacy import PlanError, configure
-from privfed.privacy.ledger import from_ranges
+from privfed.privacy.user_ranges import from_ranges
 from secure_agg.errors import SignatureRefused
 from secure_agg.primitives.keys import KEY_BYTES, SIGNATURE_BYTES, Identity, length_prefixed, verify
 

@@ -50,7 +50,7 @@ class Joining:
 
     def leave(self) -> None:
         """Leave the run; what it cost stays counted."""
-        self._state.end(run_cost(self._state.run.run, self._state.ledger()))
+        self._state.end(run_cost(self._state.run.run, self._state.ledger(), self._state.record.tier))
 
     def _require_federation(self, announced: Announcement) -> None:
         federation = self._party.federation
@@ -80,6 +80,6 @@ class Joining:
                 f"{self._policy.max_runs}; end one first"
             )
         Budget(self._policy, self._state.costs_of_other_runs()).accept_run(config.privacy)
-        salt = secrets.token_hex(ROOT_BYTES)
+        tier, salt = self._policy.tier_under(config.privacy), secrets.token_hex(ROOT_BYTES)
         assembly = self._private_side.assembled(announced, salt)
-        self._state.begin(NodeRecord(salt=salt), RunMemory(assembly, assembly.clients.state()))
+        self._state.begin(NodeRecord(salt=salt, tier=tier), RunMemory(assembly, assembly.clients.state()))

@@ -19,7 +19,7 @@ from privfed.engines.nodes.codec import Packet
 from privfed.engines.nodes.errors import MessageError, StateError
 from privfed.engines.nodes.files import make_folder, read_file, write_file
 from privfed.privacy import LedgerError
-from privfed.privacy.ledger import from_ranges, to_ranges
+from privfed.privacy.user_ranges import from_ranges, to_ranges
 
 _ABORTED = "aborted"
 

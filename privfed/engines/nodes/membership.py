@@ -9,7 +9,7 @@ from privfed.engines.nodes.errors import MessageError
 from privfed.engines.nodes.queries import MEASURE, Query
 from privfed.engines.nodes.roster import ANNOUNCE, NodeRoster, Users
 from privfed.privacy import LedgerError
-from privfed.privacy.ledger import from_ranges
+from privfed.privacy.user_ranges import from_ranges
 
 _LONGEST_NONCE = 64
 

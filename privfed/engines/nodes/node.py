@@ -67,7 +67,7 @@ from privfed.engines.nodes.queries import MEASURE, Query
 from privfed.engines.nodes.record import Book, QueryAddress
 from privfed.federation import Clients, FederationError
 from privfed.privacy import Ledger, PrivacyError, explain
-from privfed.privacy.ledger import to_ranges
+from privfed.privacy.user_ranges import to_ranges
 from secure_agg.errors import RoundAborted, SecureAggregationError
 
 _log = logging.getLogger("privfed.nodes")

@@ -147,7 +147,7 @@ class NodeState:
                 record = NodeRecord.load(self.states / name)
                 if record.run is None:
                     raise StateError(f"the record of run {name} is gone, so what this node has spent is not known")
-                active.cost = run_cost(name, self._opened_ledger(record.run, record))
+                active.cost = run_cost(name, self._opened_ledger(record.run, record), record.tier)
                 active.costed = active.entries
         return [*self.book.ended, *(active.cost for name, active in self.book.active.items() if name != self._name)]
 

@@ -25,7 +25,7 @@ from privfed.engines.nodes.federation_file import (
 )
 from privfed.engines.nodes.files import read_file, write_file
 from privfed.engines.nodes.protocol import PROTOCOLS
-from privfed.privacy.ledger import to_ranges
+from privfed.privacy.user_ranges import to_ranges
 from secure_agg.errors import SecureAggregationError, SignatureRefused
 from secure_agg.primitives.keys import KEY_BYTES, SIGNATURE_BYTES, Identity, length_prefixed, verify
 

@@ -6,6 +6,7 @@
     max_rounds = 1000               # rounds of all runs together
     max_epsilon = 8.0               # sum over all runs; leave out for no bound
     max_delta = 1e-5                # sum over all runs, too
+    tier = "careful"                # which budget of a run with tiers its users chose
     max_clip_norm = 10.0
     min_noise_multiplier = 0.5
     methods = ["feddae", "private-gram"]
@@ -46,6 +47,8 @@ class Policy(BaseModel):
         max_delta: deltas at which runs report epsilon, added up over all runs.
         max_clip_norm: largest clip norm; a plan without a clip is refused where this is set.
         min_noise_multiplier: least noise over the clip norm; a plan without noise is refused where this is set.
+        tier: of the node's users, where a run lets people choose a budget; empty for the most careful one. A run keeps
+            the tier that the policy named when the node joined it.
         methods: names of methods; null allows all that are installed here.
         mechanisms: kinds of privacy mechanisms.
         own_noise_suffices: whether noise that is added in shares must be enough with the shares of this node's own
@@ -69,6 +72,7 @@ class Policy(BaseModel):
     max_delta: float = Field(1e-5, gt=0, lt=1, description="sum of the deltas of all runs")
     max_clip_norm: float | None = Field(None, gt=0, description="largest clip norm of an upload")
     min_noise_multiplier: float | None = Field(None, gt=0, description="least noise over the clip norm")
+    tier: str = Field("", description="budget of its users in runs with tiers; empty for the most careful one")
     methods: tuple[str, ...] | None = Field(None, description="names of methods it trains; null for all")
     mechanisms: tuple[str, ...] = Field(
         ("secure_sum", "distributed_gaussian"), description="kinds of mechanisms it sends anything under"
@@ -206,6 +210,20 @@ class Policy(BaseModel):
                 f"the plan's noise needs shares of {shares.min_honest} users and {certain} of this node's are "
                 "sure to take part; its policy has own_noise_suffices = true"
             )
+
+    def tier_under(self, plan: PrivacyPlan) -> str:
+        """The tier of the node's users under a plan; empty where the plan has none.
+
+        Raises:
+            PolicyRefused: the plan has tiers, and none of this name.
+        """
+        if plan.tiers is None:
+            return ""
+        if self.tier and self.tier not in plan.tiers.names:
+            raise PolicyRefused(
+                f"the run has the tiers {', '.join(plan.tiers.names)}; this node's policy has tier = {self.tier!r}"
+            )
+        return self.tier or plan.tiers.names[0]
 
     def _accept_clip(self, plan: PrivacyPlan) -> None:
         clip = plan.mechanism.clip

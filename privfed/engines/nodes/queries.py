@@ -18,7 +18,7 @@ from privfed.engines.nodes.printable import printable
 from privfed.federation import Message
 from privfed.guards.quantising import UploadCode
 from privfed.privacy import LedgerError
-from privfed.privacy.ledger import from_ranges, to_ranges
+from privfed.privacy.user_ranges import from_ranges, to_ranges
 from secure_agg.errors import MalformedMessage
 
 MEASURE = "measure"

@@ -154,6 +154,7 @@ class NodeRecord(BaseModel):
         charges: number of entries of the run's own ledger.
         head: of that ledger's hash chain; empty before the first entry.
         salt: 64 hexadecimal digits that this node drew for the run: its users' keys follow from its root and from them.
+        tier: of the node's users, as its policy named it when the node joined; empty where the plan has none.
         epoch: of the process that drew the noise of the latest query.
         calls_digest: of the queries of the latest cohort that something left for, by number.
     """
@@ -163,6 +164,7 @@ class NodeRecord(BaseModel):
     version: int = 0
     counter: int = -1
     nonce: str = ""
+    tier: str = ""
     protocol: int = OLDEST
     run: Announcement | None = None
     session: int = -1

@@ -160,8 +160,8 @@ class RemoteFederation:
         """
         if self._cohort is not None and self._cohort.round == round:
             raise FederationError(f"round {round} has sampled its cohort already; sample one per round")
-        sampling = self.guard.plan.sampling
-        self._cohort = Cohort(round, self.cohorts, sampling.kind, sampling.expected(self.announced.population))
+        plan = self.guard.plan
+        self._cohort = Cohort(round, self.cohorts, plan.sampling.kind, plan.counted(self.announced.population))
         self.cohorts += 1
         self._queries, self._survivors = 0, None
         if self.journal.aborted(self._cohort.id):

@@ -222,6 +222,19 @@ class Mechanism(Family):
         del schema, max_cohort
         return Unbounded(reason=f"no accounting is known for the mechanism {self.kind}")
 
+    @property
+    def tier_refusal(self) -> str | None:
+        """Why people cannot choose budgets of their own under it, as a clause after a colon; None where they can."""
+        return "it adds no Gaussian noise to a sum of clipped uploads: choose central-gaussian or distributed-gaussian"
+
+    def weighted_event(self, schema: SchemaSummary, max_cohort: int, weight: float) -> Event:
+        """The event of `event` for somebody whose clipped upload is multiplied by `weight`, in (0, 1].
+
+        Never less than what the rounding of noised sums makes of so short an upload.
+        """
+        del schema, max_cohort, weight
+        return Unbounded(reason=f"no accounting of weighted uploads is known for the mechanism {self.kind}")
+
     # What its readers are told ----------------------------------------------------------------------------------------
 
     def requirements(self) -> list[str]:

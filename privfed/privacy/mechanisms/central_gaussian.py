@@ -15,7 +15,7 @@ from privfed.contracts import Clipped, ReleaseKind
 from privfed.privacy.errors import PlanError
 from privfed.privacy.events import Event, Gaussian, SchemaSummary
 from privfed.privacy.mechanisms.base import Neighbours
-from privfed.privacy.mechanisms.clipping import AUTO_SHARE, AdaptiveClip, MedianClip, NoiseMultiplier
+from privfed.privacy.mechanisms.clipping import AUTO_SHARE, FOLLOWED, AdaptiveClip, MedianClip, NoiseMultiplier
 from privfed.privacy.mechanisms.l2_clipped import L2Clipped
 from privfed.privacy.mechanisms.sizing import NoiseTarget, SizedNoise
 from privfed.privacy.sampling import Sampling, Trust
@@ -122,6 +122,18 @@ class CentralGaussian(L2Clipped):
     def event(self, schema: SchemaSummary, max_cohort: int) -> Event:
         del max_cohort
         return Gaussian(noise_multiplier=self.query_multiplier(schema.share))
+
+    @property
+    def tier_refusal(self) -> str | None:
+        return None if self.adaptive_clip is None else FOLLOWED
+
+    def weighted_event(self, schema: SchemaSummary, max_cohort: int, weight: float) -> Event:
+        # A sum moves by weight C and by the rounding that noise is widened for, r C; noise has z C (1 + r).
+        # The terms of r are in `privfed.federation.grid`: n^2 2^-52, and s sqrt(d) <= 2^-12 C or, of a sum of less than
+        # 2^32 numbers whose noise is very wide, <= 2^-32 z C 2^16. The larger r is, the less this claims.
+        z = self.query_multiplier(schema.share)
+        rounding = max_cohort**2 * 2.0**-52 + max(2.0**-12, z * 2.0**-16)
+        return Gaussian(noise_multiplier=z * (1 + rounding) / (weight + rounding))
 
     def requirements(self) -> list[str]:
         clip = "the announced clip norm" if self.adaptive_clip else f"C = {self.clip_norm:g}"

@@ -72,6 +72,13 @@ class Clip:
         return [given[name] for name in blocks]
 
 
+FOLLOWED = (
+    "its clip norm follows a count in which everybody has the same part, whatever budget they chose: give a clip_norm, "
+    "or leave it out for the method's default"
+)
+"""Why there are no tiers under a clip norm that moves."""
+
+
 class AdaptiveClip(BaseModel):
     """Follow a quantile of the norms of the uploads (see the module).
 

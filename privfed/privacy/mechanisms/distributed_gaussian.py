@@ -16,7 +16,7 @@ from privfed.privacy.events import Event, SchemaSummary, Shares
 from privfed.privacy.mechanisms.base import Neighbours
 from privfed.privacy.mechanisms.clipping import NoiseMultiplier
 from privfed.privacy.mechanisms.l2_clipped import L2Clipped
-from privfed.privacy.mechanisms.masking import MIN_SUMMED, Masking, NoiseShares, RingBits
+from privfed.privacy.mechanisms.masking import MIN_SUMMED, Masking, NoiseShares, RingBits, weighted
 from privfed.privacy.mechanisms.sizing import NoiseTarget, SizedNoise
 from privfed.privacy.sampling import Trust
 from privfed.privacy.wording import SAME_SHAPE, number
@@ -92,6 +92,14 @@ class DistributedGaussian(L2Clipped):
     def event(self, schema: SchemaSummary, max_cohort: int) -> Event:
         code = self.masking.noised(self.noise_shares, schema.coordinates, max_cohort, schema.share)
         return Shares.from_event(code.event())
+
+    @property
+    def tier_refusal(self) -> str | None:
+        return None
+
+    def weighted_event(self, schema: SchemaSummary, max_cohort: int, weight: float) -> Event:
+        code = self.masking.noised(self.noise_shares, schema.coordinates, max_cohort, schema.share)
+        return Shares.from_event(weighted(code, weight).event())
 
     def requirements(self) -> list[str]:
         return [

@@ -10,7 +10,7 @@ Who takes part in a masked sum is visible, so sampling amplifies nothing here.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Literal
 
@@ -140,6 +140,11 @@ def fixed_point_error(code: FixedPoint) -> SumError:
     stochastic = code.rounding is Rounding.STOCHASTIC
     deviation = math.sqrt(code.clients) * code.resolution / 2 if stochastic else None
     return SumError(code.resolution, code.error_bound(), deviation)
+
+
+def weighted(code: DistributedMechanism, weight: float) -> DistributedMechanism:
+    """The same grid and noise for vectors within `weight` of the clip; rounding them is bounded by that norm, too."""
+    return code if weight == 1 else replace(code, clip=code.clip * weight)
 
 
 @lru_cache(maxsize=64)

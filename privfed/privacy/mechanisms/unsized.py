@@ -15,7 +15,7 @@ from privfed.contracts import MethodProfile, NoisySteps, ReleaseKind
 from privfed.privacy.errors import PlanError, configure
 from privfed.privacy.events import Event, SchemaSummary
 from privfed.privacy.mechanisms.base import Mechanism, Neighbours, Noise, Unit
-from privfed.privacy.mechanisms.clipping import CONFIG, AdaptiveClip, Clip
+from privfed.privacy.mechanisms.clipping import CONFIG, FOLLOWED, AdaptiveClip, Clip
 from privfed.privacy.mechanisms.masking import Masking
 from privfed.privacy.mechanisms.secret_sharing import SecretSharing
 from privfed.privacy.mechanisms.sizing import NoiseTarget, SizedNoise, Target
@@ -168,6 +168,10 @@ class Unsized(Mechanism):
     @property
     def node_refusal(self) -> str | None:
         return self.template.node_refusal
+
+    @property
+    def tier_refusal(self) -> str | None:
+        return FOLLOWED if self.clip_norm_from == "auto" else self.template.tier_refusal
 
     def refuse_sampling(self, sampling: Sampling) -> None:
         self.template.refuse_sampling(sampling)

@@ -18,7 +18,7 @@ from privfed.engines.nodes.run import train
 from privfed.engines.simulation import Simulation, TooFewClientsError
 from privfed.experiment import Experiment
 from privfed.privacy import Ledger
-from privfed.privacy.ledger import from_ranges
+from privfed.privacy.user_ranges import from_ranges
 from secure_agg.masking import Identity
 
 SECURE = "secure-sum:clip_norm=1.0"

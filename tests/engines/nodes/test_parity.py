@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from privfed.engines.nodes.errors import NodesError
+from privfed.engines.nodes.errors import NodesError, PolicyRefused
 from privfed.engines.nodes.loopback import InProcess
+from privfed.engines.nodes.policy import Policy
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment, PrivateEvaluation
 from privfed.federation import Streams
+from privfed.guards import ClientGuard, RingCode
+from privfed.privacy import PlanError, PrivacyPlan
 
 SHARES = "distributed-gaussian:noise_multiplier=1.0,clip_norm=1.0,n_min_honest=20"
 SECURE = "secure-sum:clip_norm=1.0"
@@ -155,3 +158,43 @@ def test_parties_share_a_public_key_and_nothing_else() -> None:
 
     assert words(one, PUBLIC) == words(other, PUBLIC)
     assert words(one, 5) != words(other, 5)
+
+
+TIERS = "tiers.careful.epsilon=1,tiers.careful.share=0.7,tiers.careful.weight=0.25"
+TIERS += ",tiers.generous.epsilon=8,tiers.generous.share=0.3,tiers.generous.weight=1"
+
+
+def test_every_node_counts_and_is_charged_by_the_tier_of_its_own_policy(
+    federation: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weighed, encode = list[tuple[int, float]](), RingCode.encode
+
+    def recorded(self: RingCode, uploads: Any, position: int, key: bytes, weight: float = 1.0) -> Any:
+        weighed.append((position, weight))
+        return encode(self, uploads, position, key, weight)
+
+    monkeypatch.setattr(RingCode, "encode", recorded)
+    f = federation("private-gram", f"{SHARES},{TIERS}", seeded=False, rounds=1, nodes=3)
+    f.nodes[102] = f.node(102, policy=f.policy.model_copy(update={"tier": "generous"}))
+    trained = f.train()
+    assert not trained.incidents
+    careful, generous = trained.guarantee.tiers
+    costs = {number: node.state.audited().ended[0].epsilon for number, node in f.nodes.items()}
+    assert costs == {100: careful.epsilon, 101: careful.epsilon, 102: generous.epsilon}
+    assert careful.epsilon < 0.5 * generous.epsilon
+    # Nodes 100 and 101 have 16 users each, and node 102 has 13: each is encoded once for every query.
+    weights = [weight for _, weight in weighed]
+    assert weights.count(0.25) * 13 == weights.count(1.0) * 32 > 0
+
+
+def test_a_node_weighs_uploads_by_its_policy_alone(federation: Callable[..., Any]) -> None:
+    plan = PrivacyPlan.parse(f"{SHARES},{TIERS}")
+    for tier, weight in (("careful", 0.25), ("generous", 1.0)):
+        guard = ClientGuard(plan, Streams.from_seed(0), Policy(tier=tier).tier_under(plan))
+        assert guard.weights(torch.arange(30)).unique().tolist() == [weight]
+    assert Policy().tier_under(plan) == "careful"
+    assert Policy(tier="rich").tier_under(PrivacyPlan.parse(SHARES)) == ""
+    with pytest.raises(PolicyRefused, match="has tier = 'rich'"):
+        Policy(tier="rich").tier_under(plan)
+    with pytest.raises(PlanError, match="each node's own policy says"):
+        federation("private-gram", f"{SHARES},{TIERS},tiers.hidden=false").train()

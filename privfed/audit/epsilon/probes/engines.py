@@ -168,6 +168,7 @@ def _release_over_nodes(probe: Probe, uploads: PrescribedUploads) -> Released:
     policy = Policy(
         mechanisms=(probe.plan.mechanism.kind,), max_rounds=config.rounds, max_delta=probe.plan.delta,
         min_own_users=1, own_noise_suffices=False,
+        tier="" if probe.plan.tiers is None else probe.plan.tiers.most_chosen,
     )  # fmt: skip
     with TemporaryDirectory(prefix="privfed-audit-", dir=_in_memory()) as folder:
         nodes = {
