@@ -56,6 +56,11 @@ class PrivateGramConfig(MethodConfig):
         description="choose content, smoothing, pairs and how much of the head is used by how well weights from one "
         "half of the release predict the other; false: as set or by the rule",
     )
+    check_donors: bool = Field(
+        default=True,
+        description="give histories that people opened less weight by as much as they differ from what was released "
+        "about everybody else; false: the weight of the rule",
+    )
     beyond_head: Literal["popularity", "content"] = Field(
         "popularity",
         description="how items outside the head are ranked: behind it, by popularity; or among it, by content alone, "

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privfed.data.item_features import ItemFeatures, item_features
-from privfed.methods.private_gram.model.choosing import choose, predicted_risk
+from privfed.methods.private_gram.model.choosing import ThinnedCopies, choose, predicted_risk
 from privfed.methods.private_gram.model.content import Content
 from privfed.methods.private_gram.model.estimate import EstimatorSettings, NoisyGram
 from privfed.methods.private_gram.model.spiked import Prior, Spikes
@@ -234,7 +234,10 @@ def test_content_is_chosen_where_it_explains_and_left_where_it_does_not():
     rng = np.random.default_rng(12)
     for described in (True, False):
         evidence = planted(described)
-        found = choose(evidence, EstimatorSettings(smoothing=0.6), wigner(120, evidence.noise, rng), pairs=None)
+        found = choose(
+            ThinnedCopies.from_evidence(evidence, wigner(120, evidence.noise, rng)),
+            EstimatorSettings(smoothing=0.6), pairs=None,
+        )  # fmt: skip
         assert found.gain > 0
         assert found.settings.smoothing > 0.5 if described else found.settings.smoothing < 0.5
         assert found.settings.kept == 1
@@ -249,7 +252,10 @@ def test_single_pairs_are_chosen_where_pairs_are_all_there_is():
     popularity = np.linspace(2, 1, side)
     for seen, wanted in ((gram, 0.6), (np.outer(popularity, popularity), None)):
         evidence = NoisyGram(seen + wigner(side, 1.0, rng), popularity, 1000, math.sqrt(2), None, diagonal=False)
-        found = choose(evidence, EstimatorSettings(content=False, rank=1), wigner(side, 1.0, rng), pairs=0.6)
+        found = choose(
+            ThinnedCopies.from_evidence(evidence, wigner(side, 1.0, rng)),
+            EstimatorSettings(content=False, rank=1), pairs=0.6,
+        )  # fmt: skip
         assert found.settings.threshold == wanted
 
 
