@@ -7,6 +7,7 @@ of unit vectors, with noise of standard deviation 1 / (mu sqrt(share)).
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from privfed.methods.private_gram.donations import Donations
 from privfed.methods.private_gram.model.choosing import Choice, ThinnedCopies, choose
 from privfed.methods.private_gram.model.content import Content
 from privfed.methods.private_gram.model.estimate import EstimatorSettings, NoisyGram
+from privfed.methods.private_gram.model.item_kernel import ItemKernel
 from privfed.methods.private_gram.model.pooling import NoisySum, OpenMean
 from privfed.methods.private_gram.queries import GRAM
 from privfed.methods.shared.popular_head import HEAD, ORDER, POPULARITY, SCALE, SHARES, WEIGHTS, PopularHead, unit_block
@@ -33,7 +35,9 @@ _FLOOR = 0.5
 _SEED_WORDS = 4
 _CONTENT_ALONE = 0.5
 """How far content is believed of items about which histories say nothing."""
-_CAUTION_OF_POPULARITY, _CAUTION_OF_PAIRS = 4.0, 4.0
+_SURE, _RIDGE = 1e5, 4.0
+"""n mu from which weights may take the form of EASE, and their ridge in white noises."""
+_CAUTION_OF_POPULARITY, _CAUTION_OF_PAIRS = 2.0, 8.0
 """How many times more than noise of the same size donors' errors of sampling count (`model/pooling`)."""
 
 
@@ -62,14 +66,21 @@ class PrivateGramServer:
         self._seed = streams.words(Purpose.THINNING, 0, 0, [SERVER], _SEED_WORDS)[0].tolist()
         self.sums = public_info.sums or NoisySums(public_info.n_users)
         self.features = item_features(public_info.item_info) if config.metadata else None
-        if config.beyond_head == "content" and self.features is None:
+        self.kernel = None
+        if config.item_kernel is not None:
+            self.kernel = ItemKernel.read(Path(config.item_kernel), public_info.n_items)
+        if config.beyond_head == "content" and not self.described:
             raise NoFeaturesError(
                 "private-gram is to rank items outside the head by content, and the data name no genre or year of any "
-                "item: set beyond_head to popularity, or describe the items"
+                "item: set beyond_head to popularity, describe the items, or give an item_kernel"
             )
         self._donations = None if public_info.donors is None else Donations(public_info.donors)
         self.constants = PrivateGramConstants.from_config(
-            config, self.sums, public_info.n_items, content=self.features is not None
+            config,
+            self.sums,
+            public_info.n_items,
+            content=self.described,
+            donors=0 if self._donations is None else self._donations.people,
         )
         self.schemas = self._schemas()
         self.schema = self.schemas[-1]
@@ -84,6 +95,11 @@ class PrivateGramServer:
             ORDER: torch.zeros(public_info.n_items),
             **_nothing_beyond(side),
         }
+
+    @property
+    def described(self) -> bool:
+        """Whether anything public is known of the items."""
+        return self.features is not None or self.kernel is not None
 
     def round(self, federation: Federation, t: int) -> None:
         """Collect popularity and then the Gram matrix of its head; later rounds have no query."""
@@ -207,13 +223,12 @@ class PrivateGramServer:
         head = self._rank(popularity, deviation, side)
         schema, message = self._gram_schema(diagonal=not short), self._relation()
         release = federation.aggregate(GRAM, cohort, message, schema)
-        codes, scale = _codes(head.items), self.config.year_scale
         evidence = NoisyGram(
             gram=on_host(unpacked(release.sums[GRAM], side, diagonal=not short)),
             popularity=on_host(head.popularity),
             clients=cohort.expected,
             deviation=self._deviation(schema[GRAM]),
-            content=None if self.features is None else Content.from_features(self.features, codes, scale),
+            content=self._content(head.items, head.items),
             diagonal=not short,
             max_pairs=self.config.rank,
         )
@@ -228,6 +243,17 @@ class PrivateGramServer:
         if self.config.beyond_head == "content":
             self._reach(evidence, recipe, head, popularity)
 
+    def _content(self, rows: Int64[Tensor, " j"], items: Int64[Tensor, " k"]) -> Content | None:
+        """Kernels between some items and others; None where nothing is known of items."""
+        ones, others = on_host(rows), on_host(items)
+        known = None
+        if self.features is not None:
+            known = Content.between(self.features, ones, others, self.config.year_scale)
+        if self.kernel is None:
+            return known
+        kernel = self.kernel.between(ones, others)
+        return Content((kernel,), (1.0,)) if known is None else known.joined(kernel)
+
     def _joined(self, evidence: NoisyGram, donated: OpenMean) -> NoisyGram:
         """Evidence with what donors contribute to it."""
         size = packed_size(len(evidence.gram), diagonal=evidence.diagonal)
@@ -239,9 +265,11 @@ class PrivateGramServer:
         """Settings of the weights: as configured, or chosen by thinning the release (`model/choosing`)."""
         described, pairs = evidence.content is not None, self.config.threshold if short else None
         recipe = EstimatorSettings(described, self.constants.smoothing if described else 0.0, self.config.rank)
+        sure = evidence.diagonal and evidence.clients * self.sums.mu >= _SURE
+        ridge = _RIDGE if sure and self.config.select else None
         if copies is None:
-            return EstimatorSettings(described, recipe.smoothing, recipe.rank, threshold=pairs)
-        choice = choose(copies, recipe, pairs=pairs)
+            return replace(recipe, threshold=pairs, ridge=ridge)
+        choice = choose(copies, recipe, pairs=pairs, ridge=ridge)
         self.decisions |= _words(choice)
         return choice.settings
 
@@ -258,10 +286,10 @@ class PrivateGramServer:
         self, evidence: NoisyGram, recipe: EstimatorSettings, head: PopularHead, popularity: Float64[Tensor, " items"]
     ) -> None:
         """Weights of the items outside the head, from content."""
-        if self.features is None:
-            return
         beyond = head.order.argsort(descending=True, stable=True)[len(head.items) :]
-        across = Content.between(self.features, _codes(beyond), _codes(head.items), self.config.year_scale)
+        across = self._content(beyond, head.items)
+        if across is None:
+            return
         least = float(head.popularity.min())
         shares = popularity[beyond].clamp(_FLOOR, max(least, _FLOOR)) / head.popularity.sum()
         scale = _damped(shares, self.tensors[SHARES].double(), self.constants.damping)
@@ -282,11 +310,6 @@ def _nothing_beyond(side: int) -> dict[str, Tensor]:
     }
 
 
-def _codes(items: Int64[Tensor, " k"]) -> Int64[np.ndarray, " k"]:
-    codes: np.ndarray = on_host(items)
-    return codes
-
-
 def _words(choice: Choice) -> dict[str, float]:
     """A choice in the words of a report."""
     recipe = choice.settings
@@ -296,5 +319,6 @@ def _words(choice: Choice) -> dict[str, float]:
         "smoothing": recipe.smoothing,
         "share of the head that is used": recipe.kept,
         "threshold of single pairs": recipe.threshold or 0.0,
+        "form of EASE": float(recipe.ridge is not None),
         "predicted share of histories beyond popularity": choice.gain,
     }

@@ -12,7 +12,7 @@ from privfed.data import Histories
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import Cohort, Streams
-from privfed.methods.private_gram.model.pooling import NoisySum, OpenMean, Spread
+from privfed.methods.private_gram.model.pooling import ContributionSpread, NoisySum, OpenMean
 from privfed.privacy import PlanError, PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
 
@@ -94,7 +94,7 @@ def spied(pooled, seen):
 def test_without_noise_the_pooled_mean_is_that_of_everybody(opened):
     total = np.arange(6.0)
     exact = NoisySum(total, 3.0, 0.0, 6)
-    donors = OpenMean(np.ones(6), 2, Spread(1.0, 0.5))
+    donors = OpenMean(np.ones(6), 2, ContributionSpread(1.0, 0.5))
     np.testing.assert_allclose(exact.pooled(donors, 4.0, check=False).sum.total / 3, (total + 2) / 5)
 
 

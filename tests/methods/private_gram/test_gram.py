@@ -259,6 +259,29 @@ def test_single_pairs_are_chosen_where_pairs_are_all_there_is():
         assert found.settings.threshold == wanted
 
 
+def test_the_form_of_ease_is_the_best_predictor_of_every_entry_from_the_others():
+    rng = np.random.default_rng(5)
+    rows = rng.normal(size=(400, 12)) @ rng.normal(size=(12, 12))
+    gram = rows.T @ rows
+    found = NoisyGram(gram, np.ones(12), 400.0, 0.0).weights(EstimatorSettings(content=False, ridge=0.6))
+    for item in range(12):
+        others = np.arange(12) != item
+        # Ridge regression of one column on the others, by its normal equations.
+        wanted = np.linalg.solve(gram[np.ix_(others, others)] / 400 + 0.6 / 12 * np.eye(11), gram[others, item] / 400)
+        np.testing.assert_allclose(found[item, others], wanted, atol=1e-9)
+        assert found[item, item] == 0
+
+
+def test_the_form_of_ease_is_chosen_where_there_is_more_than_a_few_directions():
+    rng = np.random.default_rng(6)
+    side, people = 60, 100_000
+    chain = 0.6 ** np.abs(np.subtract.outer(np.arange(side), np.arange(side))) / side
+    for covariance, wanted in ((chain, 1.0), (np.ones((side, side)) / side / 50 + np.eye(side) / side, None)):
+        evidence = NoisyGram(people * covariance + wigner(side, 1.0, rng), np.ones(side), people, math.sqrt(2))
+        copies = ThinnedCopies.from_evidence(evidence, wigner(side, 1.0, rng))
+        assert choose(copies, EstimatorSettings(content=False, rank=4), pairs=None, ridge=1.0).settings.ridge == wanted
+
+
 @pytest.mark.parametrize("known", [("genres",), ("years",), ("genres", "years")])
 def test_kernels_are_positive_semidefinite(known):
     features = problem(7)[2]

@@ -11,7 +11,7 @@ from its others, which is linear in the other matrix and so estimated without bi
     sum_u |u - W0 u|^2 - |u|^2  =  <W0^T W0 - 2 W0, sum_u u u^T>.
 
 Negative is better than to predict nothing beyond popularity, which is 0. Settings are tried one after the other,
-not in every combination: content and smoothing, how much of the head, single pairs.
+not in every combination: content and smoothing, single pairs, how much of the head, the form of EASE.
 """
 
 from collections.abc import Sequence
@@ -63,13 +63,16 @@ class ThinnedCopies:
         return cls(learning, evidence.gram - noise)
 
 
-def choose(copies: ThinnedCopies, start: EstimatorSettings, *, pairs: float | None) -> Choice:
+def choose(
+    copies: ThinnedCopies, start: EstimatorSettings, *, pairs: float | None, ridge: float | None = None
+) -> Choice:
     """Choose the best settings near `start`.
 
     Args:
         copies: of the released matrix.
         start: what is changed, one setting after the other.
         pairs: threshold of single pairs to try; None tries none.
+        ridge: of weights in the form of EASE to try; None tries none.
     """
     learning, judge = copies.learning, copies.judge
     risks: dict[EstimatorSettings, float] = {}
@@ -92,6 +95,8 @@ def choose(copies: ThinnedCopies, start: EstimatorSettings, *, pairs: float | No
     if pairs is not None:
         best = better(best, [replace(best, threshold=pairs)], _MARGIN_OF_PAIRS)
     best = better(best, [replace(best, kept=_KEPT)], _MARGIN)
+    if ridge is not None:
+        best = better(best, [replace(best, ridge=ridge)], _MARGIN)
     return Choice(best, -risk(best), len(risks))
 
 

@@ -27,7 +27,7 @@ _MAX_COMPARED = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class ContributionSpread:
     """How the contributions of donors spread around their mean.
 
     Attributes:
@@ -39,7 +39,7 @@ class Spread:
     concentration: float
 
     @classmethod
-    def from_products(cls, products: Float64[np.ndarray, "donors donors"]) -> "Spread":
+    def from_products(cls, products: Float64[np.ndarray, "donors donors"]) -> "ContributionSpread":
         """The spread of vectors whose inner products are given."""
         count = len(products)
         if count < 2:
@@ -64,13 +64,13 @@ class OpenMean:
 
     mean: Float64[np.ndarray, " *shape"]
     people: int
-    spread: Spread
+    spread: ContributionSpread
 
     @classmethod
     def from_vectors(cls, vectors: sp.csr_array) -> "OpenMean":
         """The mean of sparse rows."""
         some = vectors[:_MAX_COMPARED]
-        return cls(vectors.mean(0), vectors.shape[0], Spread.from_products((some @ some.T).toarray()))
+        return cls(vectors.mean(0), vectors.shape[0], ContributionSpread.from_products((some @ some.T).toarray()))
 
     @classmethod
     def from_outer_products(
@@ -84,7 +84,7 @@ class OpenMean:
         if not diagonal:
             np.fill_diagonal(mean, 0)
             products -= np.square(some) @ np.square(some).T
-        return cls(mean, len(vectors), Spread.from_products(products * np.outer(weights, weights)))
+        return cls(mean, len(vectors), ContributionSpread.from_products(products * np.outer(weights, weights)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
