@@ -64,6 +64,12 @@ class PrivateGramConfig(MethodConfig):
         description="choose content, smoothing, pairs and how much of the head is used by how well weights from one "
         "half of the release predict the other; false: as set or by the rule",
     )
+    donor_weight: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="weight of histories that people opened against the private sums; null weighs both by their errors",
+    )
     check_donors: bool = Field(
         default=True,
         description="give histories that people opened less weight by as much as they differ from what was released "

@@ -186,7 +186,8 @@ class PrivateGramServer:
 
     def _pooled(self, released: NoisySum, donated: OpenMean, what: str, caution: float) -> NoisySum:
         """A released sum with what donors contribute to it."""
-        found = released.pooled(donated, caution, check=self.config.check_donors)
+        check, weight = self.config.check_donors, self.config.donor_weight
+        found = released.pooled(donated, caution, check=check, weight=weight)
         self.decisions[f"weight of donors in {what}"] = found.weight
         self.decisions[f"standard deviations by which donors differ in {what}"] = found.seen
         return found.sum
@@ -239,6 +240,8 @@ class PrivateGramServer:
             # What donors add to is what is learned from; who judges are the others alone.
             copies = None if copies is None else replace(copies, learning=self._joined(copies.learning, donated))
         recipe = self._recipe(evidence, copies, short=short)
+        if recipe is None:
+            return
         self.tensors[WEIGHTS] = placed(evidence.weights(recipe)).float()
         if self.config.beyond_head == "content":
             self._reach(evidence, recipe, head, popularity)
@@ -261,8 +264,11 @@ class PrivateGramServer:
         found = self._pooled(released, donated, "pairs", _CAUTION_OF_PAIRS)
         return replace(evidence, gram=found.total, deviation=math.sqrt(found.variance))
 
-    def _recipe(self, evidence: NoisyGram, copies: ThinnedCopies | None, *, short: bool) -> EstimatorSettings:
-        """Settings of the weights: as configured, or chosen by thinning the release (`model/choosing`)."""
+    def _recipe(self, evidence: NoisyGram, copies: ThinnedCopies | None, *, short: bool) -> EstimatorSettings | None:
+        """Settings of the weights: as configured, or chosen by thinning the release (`model/choosing`).
+
+        None where nothing is predicted beyond popularity, which then stands alone.
+        """
         described, pairs = evidence.content is not None, self.config.threshold if short else None
         recipe = EstimatorSettings(described, self.constants.smoothing if described else 0.0, self.config.rank)
         sure = evidence.diagonal and evidence.clients * self.sums.mu >= _SURE
@@ -271,7 +277,7 @@ class PrivateGramServer:
             return replace(recipe, threshold=pairs, ridge=ridge)
         choice = choose(copies, recipe, pairs=pairs, ridge=ridge)
         self.decisions |= _words(choice)
-        return choice.settings
+        return choice.settings if choice.gain > 0 else None
 
     def _copies(self, evidence: NoisyGram) -> ThinnedCopies | None:
         """Thinned copies of the release, by noise that need not be secret; None where nothing is chosen by them."""

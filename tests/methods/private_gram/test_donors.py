@@ -83,8 +83,8 @@ def test_the_pooled_estimate_is_the_naive_weighted_mean(opened, histories, monke
 
 
 def spied(pooled, seen):
-    def watched(self, donated, caution, *, check):
-        result = pooled(self, donated, caution, check=check)
+    def watched(self, donated, caution, **how):
+        result = pooled(self, donated, caution, **how)
         seen.append((self, donated, {"caution": caution, "result": result}))
         return result
 
@@ -96,6 +96,17 @@ def test_without_noise_the_pooled_mean_is_that_of_everybody(opened):
     exact = NoisySum(total, 3.0, 0.0, 6)
     donors = OpenMean(np.ones(6), 2, ContributionSpread(1.0, 0.5))
     np.testing.assert_allclose(exact.pooled(donors, 4.0, check=False).sum.total / 3, (total + 2) / 5)
+
+
+def test_a_weight_that_is_set_is_taken(opened):
+    e, _, _ = ran(opened, donor_weight=1.0)
+    assert e.server.decisions["weight of donors in pairs"] == e.server.decisions["weight of donors in popularity"] == 1
+    counts = opened.donors.histories
+    mean = np.zeros(70)
+    for donor in range(counts.n_users):
+        mean[counts.items_of(donor)] += 1 / math.sqrt(len(counts.items_of(donor)))
+    order = e.server.state()["order"].numpy()
+    assert (np.diff(mean[np.argsort(-order)]) <= 1e-6).all()
 
 
 def test_donors_are_never_asked(opened):

@@ -115,18 +115,20 @@ class NoisySum:
         )
         return excess, excess / deviation if deviation else 0.0
 
-    def pooled(self, donated: OpenMean, caution: float, *, check: bool) -> "Pooled":
+    def pooled(self, donated: OpenMean, caution: float, *, check: bool, weight: float | None = None) -> "Pooled":
         """S, in units of a sum.
 
         Args:
             donated: what donors contributed.
             caution: c.
             check: whether donors who differ get less weight.
+            weight: 1 - a, where it is not to follow the rule.
         """
         excess, seen = self.difference(donated)
         bias = max(excess, 0.0) if check and seen > _STANDS_OUT else 0.0
         error = caution * (1 / donated.people + bias)
         share = error / (error + caution / self.clients + self.variance * self.size / self.clients**2)
+        share = share if weight is None else 1 - weight
         total = share * self.total + (1 - share) * self.clients * donated.mean
         # White noise of the same squared length as the donors' error of sampling.
         sampling = self.clients**2 / (donated.people * self.size)
