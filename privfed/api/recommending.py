@@ -26,7 +26,8 @@ def for_users(experiment: Experiment, data: Interactions, users: Sequence[Any], 
     """
     codes = _codes(data.user_ids, users, "user", data.name)
     ids = data.user_ids.take(codes)
-    lists = _best(experiment, data, codes, experiment.parts.train.mask(codes), k, t)
+    rows = experiment.parts.rows_of(codes, data.user_ids)
+    lists = _best(experiment, data, rows, experiment.parts.train.mask(rows), k, t)
     return pd.concat([one.assign(user=user)[["user", *one]] for user, one in zip(ids, lists, strict=True)])
 
 

@@ -74,7 +74,7 @@ def _for_many(directory: Path, file: Path | None, k: int, out: Path, screen: Scr
 
     write = writer(out)
     experiment, interactions, next_round = trained(directory, screen, device)
-    wanted = codes_of(interactions, file)
+    wanted = codes_of(interactions, file, experiment.parts.donors)
     rows = 0
     with write as sink, screen.progress("Recommending", len(wanted)) as advance:
         for done, table in lists(experiment, interactions, wanted, k, next_round):

@@ -15,7 +15,7 @@ from jaxtyping import Float64, Int64
 
 from privfed.cli.failures import CommandError
 from privfed.cli.recommender import HoldsCodes, item_codes
-from privfed.data import Interactions, read_ids
+from privfed.data import Donors, Interactions, read_ids
 from privfed.data.identifiers import comparable
 from privfed.experiment import Experiment
 
@@ -25,14 +25,15 @@ _SCORES_AT_ONCE = 2**22
 _USERS_AT_ONCE = 1024
 
 
-def codes_of(interactions: Interactions, file: Path | None) -> Int64[np.ndarray, "users"]:
-    """The codes of the users of a file, in its order and each once, or of all users.
+def codes_of(interactions: Interactions, file: Path | None, donors: Donors | None = None) -> Int64[np.ndarray, "users"]:
+    """The codes of the users of a file, in its order and each once, or of all users but the donors.
 
     Raises:
         CommandError: The file names a user that the data set does not have.
     """
     if file is None:
-        return np.arange(interactions.n_users)
+        everybody = np.arange(interactions.n_users)
+        return everybody if donors is None else np.setdiff1d(everybody, donors.users)
     wanted, known = comparable(read_ids(file, "user").unique(), interactions.user_ids)
     codes: np.ndarray = known.get_indexer(wanted).astype(np.int64)
     if (codes < 0).any():
@@ -74,6 +75,7 @@ def _best(
     experiment: Experiment, interactions: Interactions, users: Int64[np.ndarray, "users"], k: int, next_round: int
 ) -> tuple[Int64[np.ndarray, "users k"], Float64[np.ndarray, "users k"]]:
     """Items and scores of each user's list, the best first; -1 where there are no more items."""
+    users = experiment.parts.rows_of(users, interactions.user_ids)
     trained_on, clients = experiment.parts.train.subset(users), experiment.clients
     codes = item_codes(experiment, interactions)
     if codes is not None and isinstance(clients, HoldsCodes):

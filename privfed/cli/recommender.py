@@ -122,6 +122,7 @@ def best(
         CommandError: the model's scores are not finite.
     """
     parts, k = experiment.parts, min(k, interactions.n_items)
+    user = int(parts.rows_of(np.array([user]), interactions.user_ids)[0])
     codes, clients = item_codes(experiment, interactions), experiment.clients
     if codes is not None and isinstance(clients, HoldsCodes):
         with experiment.config.computing():

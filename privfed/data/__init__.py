@@ -8,6 +8,7 @@ print(parts.describe())
 from privfed.data import catalogue
 from privfed.data.attributes import ATTRIBUTES, Attribute, UserClasses, user_classes
 from privfed.data.catalogue import Dataset, Located, fetch, find, load, terms_once
+from privfed.data.donors import Donors
 from privfed.data.errors import DataError, DataWarning
 from privfed.data.frames import from_frames
 from privfed.data.funnel import FunnelSpec, generate_funnel
@@ -28,6 +29,7 @@ __all__ = [
     "DataWarning",
     "Dataset",
     "DatasetCard",
+    "Donors",
     "FunnelSpec",
     "Histories",
     "Interactions",

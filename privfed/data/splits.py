@@ -12,15 +12,24 @@ examined and is still there is never a positive.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float32, Int64
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
+from privfed.data.donors import Donors, chosen_donors
 from privfed.data.errors import DataError
 from privfed.data.histories import Histories
 from privfed.data.interactions import Interactions
@@ -45,7 +54,9 @@ class SplitSpec(BaseModel):
         test_fraction: Share of each user's rows for test ("ratio", rounded half up, and "user_time").
         valid_from_train: Of a published split without a validation part, take one from the training part at
             random, so that settings can be chosen without a look at the test part ("published" only).
-        seed: Seed of the random choice ("ratio", and `valid_from_train`).
+        seed: Seed of the random choice ("ratio", `valid_from_train`, and a share of donors).
+        donors: People who open their history to the server and so leave the run (`privfed.data.donors`): a share of
+            all, drawn from the seed alone, or their ids; null for nobody.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
@@ -57,6 +68,15 @@ class SplitSpec(BaseModel):
     test_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.2
     valid_from_train: bool = False
     seed: Annotated[int, Field(ge=0)] = 0
+    donors: Annotated[float, Field(gt=0, lt=1)] | tuple[str, ...] | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_nobody(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """Without donors the fields are those of a split of everybody, and so is what is derived from them."""
+        fields: dict[str, JsonValue] = handler(self)
+        if self.donors is None:
+            fields.pop("donors", None)
+        return fields
 
     @model_validator(mode="after")
     def _leave_some_for_training(self) -> "SplitSpec":
@@ -106,6 +126,7 @@ class Split:
             server and no client is given it.
         item_info: Public descriptions of the items, one row per item code; None where the data set has none.
         catalogue_derived: Whether the catalogue was read off the interactions.
+        donors: People who opened their history, who are none of the users; None without any.
 
     Raises:
         DataError: A part has another number of ratings than of items, or there are not as many rows of attributes as
@@ -123,6 +144,7 @@ class Split:
     attributes: pd.DataFrame | None = None
     item_info: pd.DataFrame | None = None
     catalogue_derived: bool = False
+    donors: Donors | None = None
 
     def __post_init__(self) -> None:
         if self.attributes is not None and len(self.attributes) != self.train.n_users:
@@ -144,6 +166,33 @@ class Split:
     def seen(self) -> Histories:
         """Every item of each user, of any part (of the target alone)."""
         return self.train.union(self.valid).union(self.test)
+
+    def rows_of(self, codes: Int64[np.ndarray, "n"], ids: pd.Index) -> Int64[np.ndarray, "n"]:
+        """Rows of users in the parts, by their codes in the data set, of which `ids` says the original ids.
+
+        Raises:
+            DataError: One of them is a donor.
+        """
+        return codes if self.donors is None else self.donors.rows_of(codes, ids)
+
+    def without(self, users: Int64[np.ndarray, "donors"]) -> "Split":
+        """The split of everybody else, with the training items of `users` (ascending) kept as those of donors."""
+        stays = np.ones(self.train.n_users, dtype=bool)
+        stays[users] = False
+        rest = np.flatnonzero(stays)
+        cut = {name: getattr(self, name).subset(rest) for name in ("train", "valid", "test")}
+        ratings = self.ratings
+        if ratings is not None:
+            ratings = PartRatings(**{n: getattr(ratings, n)[stays[getattr(self, n).owners]] for n in cut})
+        return replace(
+            self,
+            **cut,
+            users_without_holdout=int((cut["test"].counts == 0).sum()),
+            auxiliary={name: histories.subset(rest) for name, histories in self.auxiliary.items()},
+            ratings=ratings,
+            attributes=None if self.attributes is None else self.attributes.iloc[rest],
+            donors=Donors(users, self.train.subset(users)),
+        )
 
     @cached_property
     def untrained(self) -> int:
@@ -178,7 +227,8 @@ class Split:
         sizes = f"{len(self.train):,} train, {len(self.valid):,} validation, {len(self.test):,} test interactions"
         left_out = f"{self.users_without_holdout:,} of {self.train.n_users:,} users have no test item and only train"
         leak = f", and {self.leaked:,} held-out entries repeat a training pair (leaky)" if self.leaked else ""
-        return f"{self.source} under {rule}: {sizes}; {left_out}{leak}{self._behaviours()}."
+        opened = "" if self.donors is None else f"; {len(self.donors.users):,} donors opened their history and left"
+        return f"{self.source} under {rule}: {sizes}; {left_out}{leak}{self._behaviours()}{opened}."
 
     def _behaviours(self) -> str:
         if not self.auxiliary:
@@ -224,7 +274,7 @@ def split(interactions: Interactions, spec: SplitSpec) -> Split:
 
     Raises:
         DataError: The data set lacks the time or the published split that the spec needs; it has several
-            behaviours and none was chosen; or it has not the one that was.
+            behaviours and none was chosen; it has not the one that was; or donors cannot be those of the spec.
     """
     wanted = _wanted(interactions, spec.target)
     rows = _chronological(interactions, earlier_is_newer=spec.ties == "earlier_row_is_newer")
@@ -233,7 +283,7 @@ def split(interactions: Interactions, spec: SplitSpec) -> Split:
     by_part = [chosen[part == p] for p in (_TRAIN, _VALID, _TEST)]
     train, valid, test = (_histories(interactions, rows_of) for rows_of in by_part)
     rating = interactions.rating
-    return Split(
+    everybody = Split(
         spec,
         train,
         valid,
@@ -246,6 +296,8 @@ def split(interactions: Interactions, spec: SplitSpec) -> Split:
         item_info=interactions.item_info,
         catalogue_derived=interactions.card.catalogue_derived,
     )
+    donors = chosen_donors(spec.donors, interactions.user_ids, spec.seed, interactions.name)
+    return everybody.without(donors) if len(donors) else everybody
 
 
 def _wanted(interactions: Interactions, target: str | None) -> Bool[np.ndarray, "interactions"]:

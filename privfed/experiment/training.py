@@ -21,6 +21,7 @@ from privfed.privacy import Guarantee, Ledger
 from privfed.privacy.statements import CATALOGUE_WARNING, derived_catalogue
 from privfed.setup.assembly import Assembly
 from privfed.setup.controls import NOTHING_SENT, SILENT
+from privfed.setup.donors import donors_warning
 
 Progress = Callable[[int, RoundEvaluation | None], None]
 """Called after every round with its number and, where it was evaluated, its utility."""
@@ -195,6 +196,8 @@ class TrainingRun:
             return guarantee.model_copy(update={"reason_if_inf": NOTHING_SENT, "statements": about, "assumptions": []})
         disclosed = assembly.registered.disclosure.side_disclosures(assembly.config.settings())
         statements, assumptions = [*([UNCOUNTED] if self._history else []), *disclosed], list[str]()
+        if (donors := assembly.parts.donors) is not None:
+            statements.insert(0, donors_warning(len(donors.users), assembly.n_users))
         if assembly.parts.catalogue_derived and guarantee.reason_if_inf is None:
             assumptions.append(derived_catalogue(assembly.parts.train.n_items))
             statements.append(CATALOGUE_WARNING)

@@ -51,6 +51,7 @@ class PublicInfo:
     public: Histories | None = None
     sums: NoisySums | None = None
     item_info: pd.DataFrame | None = None
+    donors: Histories | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,7 @@ class Training(Protocol):
             where nothing heavy is, so that the method runs on an accelerator as a whole.
         bit_parity: whether a client's numbers are the same bits whatever clients it is trained with; False where matrix
             products over all clients of a call round by how many there are.
+        learns_from_donors: whether the server makes use of histories that people opened.
     """
 
     server: Callable[[Any, PublicInfo, Streams], Server]
@@ -111,6 +113,7 @@ class Training(Protocol):
     chunk: Chunk | None = None
     host_work: str | None = None
     bit_parity: bool = True
+    learns_from_donors: bool = False
 
     def program(self, server: Any) -> Sequence[PlannedQuery]:
         """All queries of a round, one after the other; by default the server's own schema, once."""

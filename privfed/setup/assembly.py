@@ -31,6 +31,7 @@ from privfed.methods import ClientData, ItemBlocks, Method, MethodConfig, Public
 from privfed.privacy.refusals import refuse_unprotected_blocks
 from privfed.setup.config import ExperimentConfig
 from privfed.setup.controls import shuffled_histories
+from privfed.setup.donors import open_histories, refuse_donors
 from privfed.setup.inclusion import InclusionBits
 from privfed.setup.padding import padded_data
 from privfed.setup.refusals import refuse_method, refuse_shared
@@ -91,6 +92,7 @@ class Assembly:
         self.registered = self.config.registered()
         settings = self.config.settings()
         refuse_method(self.registered, settings, self.config)
+        refuse_donors(self.registered, self.parts)
         refuse_shared(self.processes, self.config.fidelity, self.tapped_places())
         self.given = self.parts
         if self.config.control == "shuffled":
@@ -105,7 +107,9 @@ class Assembly:
         padded = padded_data(data, self.config.privacy, self.registered, settings)
         self.support = padded.support
         sums = self.config.privacy.noisy_sums(data.n_users)
-        self.public_info = PublicInfo(data.n_users, data.n_items, public, sums, self.parts.item_info)
+        self.public_info = PublicInfo(
+            data.n_users, data.n_items, public, sums, self.parts.item_info, open_histories(self.parts)
+        )
         self.server = self.registered.training.server(settings, self.public_info, self.streams)
         for query in self.registered.training.program(self.server):
             refuse_unprotected_blocks(self.config.privacy, query.schema)

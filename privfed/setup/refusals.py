@@ -88,6 +88,8 @@ def refuse_over_nodes(config: ExperimentConfig) -> None:
     """
     if config.control is not None:
         raise PlanError(f"control = {config.control!r} is simulated in one process: run it there, or leave it out")
+    if config.split.donors is not None:
+        raise PlanError("donors open their history to one process, and no node has it: leave split.donors out")
     mechanism, method = config.privacy.mechanism, config.registered()
     if (reason := mechanism.node_refusal) is not None:
         raise PlanError(reason)

@@ -22,6 +22,7 @@ from privfed.privacy.tiers import Tiers
 from privfed.privacy.user_ranges import last_of
 from privfed.privacy.wording import number
 from privfed.setup.config import ExperimentConfig
+from privfed.setup.donors import open_histories
 
 _MAX_STEPS, _DIGITS = 8, 5
 _ONE_NUMBER: Schema = {"upload": Block((1,))}
@@ -130,7 +131,8 @@ def _program(config: ExperimentConfig, parts: Split, plan: PrivacyPlan) -> list[
     public = ClientData.from_split(parts, config.protocol.negatives).positives
     shown = public if registered.traits.public_target else None
     sums = plan.noisy_sums(parts.train.n_users)
-    info = PublicInfo(parts.train.n_users, parts.train.n_items, shown, sums, parts.item_info)
+    opened = open_histories(parts)
+    info = PublicInfo(parts.train.n_users, parts.train.n_items, shown, sums, parts.item_info, opened)
     server = registered.training.server(config.settings(), info, Streams.from_seed(config.seed))
     return [query.schema for query in registered.training.program(server)]
 

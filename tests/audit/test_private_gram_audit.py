@@ -149,7 +149,7 @@ def test_a_longer_upload_is_brought_back_by_the_clip_and_caught_without_it(small
     """A client whose outer products are three times too long: harmless behind the guard, not without it."""
     honest = packing.squared_norms
     monkeypatch.setattr(
-        "privfed.methods.private_gram.client.squared_norms", lambda vectors, **how: honest(vectors, **how) / 9
+        "privfed.methods.private_gram.queries.squared_norms", lambda vectors, **how: honest(vectors, **how) / 9
     )
     clipped, error = separation(*Asks(small_split, CENTRAL).scores(1000))
     assert abs(clipped - MU) < 3.5 * error

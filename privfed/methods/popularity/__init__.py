@@ -28,13 +28,17 @@ class PopularityServer:
 
     def __init__(self, config: PopularityConfig, public_info: PublicInfo, streams: Streams) -> None:  # noqa: ARG002
         self.counts, self.queried = torch.zeros(public_info.n_items, 1), torch.tensor(False)  # noqa: FBT003 (a tensor's value)
+        opened = public_info.donors
+        self._opened = None if opened is None else placed(opened.popularity()).float().unsqueeze(1)
         self.schema: Schema = {"counts": Block((public_info.n_items, 1), bound=1)}
 
     def round(self, federation: Federation, t: int) -> None:
         """Count in the first round; later rounds have no query."""
         if not self.queried:
             release = federation.aggregate("count", federation.sample_cohort(t), self.public(), self.schema)
-            self.counts, self.queried = release.sums["counts"], torch.tensor(True)  # noqa: FBT003 (a tensor's value)
+            counts = release.sums["counts"]
+            self.counts = counts if self._opened is None else counts + self._opened
+            self.queried = torch.tensor(True)  # noqa: FBT003 (a tensor's value)
 
     def public(self) -> Message:
         """The counts."""
@@ -97,6 +101,7 @@ class PopularityTraining(Training):
     server = PopularityServer
     clients = PopularityClients
     step = None
+    learns_from_donors = True
 
 
 METHOD = Method(

@@ -31,6 +31,7 @@ class PrivateGramTraining(Training):
     step = None
     chunk = 256
     host_work = "the estimate of the weights from the released sums"
+    learns_from_donors = True
 
     def program(self, server: PrivateGramServer) -> Sequence[PlannedQuery]:
         """All queries of the one round."""

@@ -25,6 +25,9 @@ _DAMPING, _DAMPED_FROM, _DAMPED_REACH = 0.25, 0.75, 3_500
 """Without content popular items are damped from this mu on, or from this n mu."""
 _SMOOTHING = 0.6
 _SHARE, _LARGEST_SHARE = 0.1, 0.5
+_PER_DONOR = 1 / 16
+"""Head of donors: each counts as this much times the square of the factor of the head in n mu (`model/pooling`, with
+c = 8, where the released noise and donors' errors of sampling weigh the same)."""
 _SHORT = 5.0
 """Mean root of the number of items in a history below which histories are short: about 25 items."""
 _STANDS_OUT, _BY_CHANCE = 3.0, 0.00135
@@ -42,6 +45,11 @@ class PrivateGramConfig(MethodConfig):
     metadata: bool = Field(
         default=True, description="use public genres and years of the items where the data have them"
     )
+    item_kernel: str | None = Field(
+        None,
+        description="a .npy or .csv file with a row of numbers per item, in the order of item ids: public embeddings, "
+        "such as of texts, or a symmetric matrix of likenesses; a further kernel of content",
+    )
     popularity_share: float | None = Field(
         None, gt=0, le=1, description="share of mu^2 for the popularity of items; 1 asks for nothing else"
     )
@@ -55,6 +63,17 @@ class PrivateGramConfig(MethodConfig):
         default=True,
         description="choose content, smoothing, pairs and how much of the head is used by how well weights from one "
         "half of the release predict the other; false: as set or by the rule",
+    )
+    donor_weight: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="weight of histories that people opened against the private sums; null weighs both by their errors",
+    )
+    check_donors: bool = Field(
+        default=True,
+        description="give histories that people opened less weight by as much as they differ from what was released "
+        "about everybody else; false: the weight of the rule",
     )
     beyond_head: Literal["popularity", "content"] = Field(
         "popularity",
@@ -90,7 +109,7 @@ class PrivateGramConstants:
 
     @classmethod
     def from_config(
-        cls, config: PrivateGramConfig, sums: NoisySums, items: int, *, content: bool
+        cls, config: PrivateGramConfig, sums: NoisySums, items: int, *, content: bool, donors: int = 0
     ) -> "PrivateGramConstants":
         """The constants of a run.
 
@@ -99,13 +118,15 @@ class PrivateGramConstants:
             sums: n, and the noise that gives mu.
             items: m.
             content: whether public features are used.
+            donors: people who opened their history, and so let the head reach further.
         """
         mu, reach = sums.mu, sums.clients * sums.mu
         share = config.popularity_share
         if share is None:
             share = min(max(_SHARE * math.sqrt(items / (2 * reach)), _SHARE), _LARGEST_SHARE)
         factor = _HEAD_WITH_CONTENT if content else _HEAD_ALONE
-        wide = config.largest_head if math.isinf(mu) else max(_SMALLEST_HEAD, round(factor * math.sqrt(reach)))
+        known = reach + _PER_DONOR * factor**2 * donors
+        wide = config.largest_head if math.isinf(mu) else max(_SMALLEST_HEAD, round(factor * math.sqrt(known)))
         head = min(wide, config.largest_head) if config.head is None else config.head
         damped = content or mu >= _DAMPED_FROM or reach >= _DAMPED_REACH
         return cls(

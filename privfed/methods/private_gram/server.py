@@ -4,7 +4,10 @@ Each block's weight makes a unit vector as long as its share of the clip norm le
 of unit vectors, with noise of standard deviation 1 / (mu sqrt(share)).
 """
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,18 +20,25 @@ from privfed.data.item_features import item_features
 from privfed.federation import SERVER, Cohort, Federation, Message, Purpose, Streams
 from privfed.methods.method import PlannedQuery, PublicInfo
 from privfed.methods.private_gram.config import HeadShown, PrivateGramConfig, PrivateGramConstants
-from privfed.methods.private_gram.model.choosing import Choice, choose
+from privfed.methods.private_gram.donations import Donations
+from privfed.methods.private_gram.model.choosing import Choice, ThinnedCopies, choose
 from privfed.methods.private_gram.model.content import Content
 from privfed.methods.private_gram.model.estimate import EstimatorSettings, NoisyGram
+from privfed.methods.private_gram.model.item_kernel import ItemKernel
+from privfed.methods.private_gram.model.pooling import NoisySum, OpenMean
+from privfed.methods.private_gram.queries import GRAM
 from privfed.methods.shared.popular_head import HEAD, ORDER, POPULARITY, SCALE, SHARES, WEIGHTS, PopularHead, unit_block
 from privfed.updates import packed_size, unpacked
 
-GRAM = "gram"
 BEYOND, BEYOND_SHARES, BEYOND_WEIGHTS = "beyond", "beyond_shares", "beyond_weights"
 _FLOOR = 0.5
 _SEED_WORDS = 4
 _CONTENT_ALONE = 0.5
 """How far content is believed of items about which histories say nothing."""
+_SURE, _RIDGE = 1e5, 4.0
+"""n mu from which weights may take the form of EASE, and their ridge in white noises."""
+_CAUTION_OF_POPULARITY, _CAUTION_OF_PAIRS = 2.0, 8.0
+"""How many times more than noise of the same size donors' errors of sampling count (`model/pooling`)."""
 
 
 class NoFeaturesError(ValueError):
@@ -56,13 +66,21 @@ class PrivateGramServer:
         self._seed = streams.words(Purpose.THINNING, 0, 0, [SERVER], _SEED_WORDS)[0].tolist()
         self.sums = public_info.sums or NoisySums(public_info.n_users)
         self.features = item_features(public_info.item_info) if config.metadata else None
-        if config.beyond_head == "content" and self.features is None:
+        self.kernel = None
+        if config.item_kernel is not None:
+            self.kernel = ItemKernel.read(Path(config.item_kernel), public_info.n_items)
+        if config.beyond_head == "content" and not self.described:
             raise NoFeaturesError(
                 "private-gram is to rank items outside the head by content, and the data name no genre or year of any "
-                "item: set beyond_head to popularity, or describe the items"
+                "item: set beyond_head to popularity, describe the items, or give an item_kernel"
             )
+        self._donations = None if public_info.donors is None else Donations(public_info.donors)
         self.constants = PrivateGramConstants.from_config(
-            config, self.sums, public_info.n_items, content=self.features is not None
+            config,
+            self.sums,
+            public_info.n_items,
+            content=self.described,
+            donors=0 if self._donations is None else self._donations.people,
         )
         self.schemas = self._schemas()
         self.schema = self.schemas[-1]
@@ -78,20 +96,29 @@ class PrivateGramServer:
             **_nothing_beyond(side),
         }
 
+    @property
+    def described(self) -> bool:
+        """Whether anything public is known of the items."""
+        return self.features is not None or self.kernel is not None
+
     def round(self, federation: Federation, t: int) -> None:
         """Collect popularity and then the Gram matrix of its head; later rounds have no query."""
         if self.queried:
             return
         cohort = federation.sample_cohort(t)
         popularity = self._popularity(federation, cohort, self.schemas[0])
-        shown = HeadShown.from_popularity(popularity, cohort.expected, self._deviation(self.schemas[0][POPULARITY]))
+        deviation = self._deviation(self.schemas[0][POPULARITY])
+        shown = HeadShown.from_popularity(popularity, cohort.expected, deviation)
         self.decisions = {"mean root of history lengths": shown.root_length, "items above noise": shown.standing_out}
-        if len(self.schemas) == 1:
-            self._rank(popularity, 0)
-        elif shown.standing_out < self.config.min_items:
-            self._rank(self._more_exact(federation, cohort, popularity), 0)
+        few = len(self.schemas) > 1 and shown.standing_out < self.config.min_items
+        if few:
+            popularity = self._more_exact(federation, cohort, popularity)
+            deviation = self.sums.deviation / self.sums.unit
+        popularity, deviation = self._with_donors(popularity, cohort, deviation)
+        if few or len(self.schemas) == 1:
+            self._rank(popularity, deviation, 0)
         else:
-            self._relate(federation, cohort, popularity, short=shown.short(self.config))
+            self._relate(federation, cohort, popularity, deviation, short=shown.short(self.config))
         self.decisions["items on the head"] = len(self.tensors[HEAD])
         self.queried = torch.tensor(True)  # noqa: FBT003 (a tensor's value)
 
@@ -146,9 +173,28 @@ class PrivateGramServer:
         again = self._popularity(federation, cohort, {POPULARITY: self._block((self.items, 1), 1 - share)})
         return share * popularity + (1 - share) * again
 
-    def _rank(self, sums: Float64[Tensor, " items"], side: int) -> PopularHead:
+    def _with_donors(
+        self, popularity: Float64[Tensor, " items"], cohort: Cohort, deviation: float
+    ) -> tuple[Float64[Tensor, " items"], float]:
+        """Released popularity and the standard deviation of its error, with what donors know of it."""
+        if self._donations is None:
+            return popularity, deviation
+        released = NoisySum(on_host(popularity), cohort.expected, deviation**2, self.items)
+        self.decisions["donors"] = self._donations.people
+        found = self._pooled(released, self._donations.popularity(), POPULARITY, _CAUTION_OF_POPULARITY)
+        return placed(found.total), math.sqrt(found.variance)
+
+    def _pooled(self, released: NoisySum, donated: OpenMean, what: str, caution: float) -> NoisySum:
+        """A released sum with what donors contribute to it."""
+        check, weight = self.config.check_donors, self.config.donor_weight
+        found = released.pooled(donated, caution, check=check, weight=weight)
+        self.decisions[f"weight of donors in {what}"] = found.weight
+        self.decisions[f"standard deviations by which donors differ in {what}"] = found.seen
+        return found.sum
+
+    def _rank(self, sums: Float64[Tensor, " items"], deviation: float, side: int) -> PopularHead:
         """Order all items by noisy popularity and cut the head."""
-        head = PopularHead.from_popularity(sums, self._deviation(self.schemas[0][POPULARITY]), side)
+        head = PopularHead.from_popularity(sums, deviation, side)
         shares = head.popularity / head.popularity.sum()
         self.tensors |= {
             ORDER: head.order,
@@ -165,53 +211,91 @@ class PrivateGramServer:
         return Message({name: self.tensors[name] for name in (HEAD, SHARES, SCALE)})
 
     def _relate(
-        self, federation: Federation, cohort: Cohort, popularity: Float64[Tensor, " items"], *, short: bool
+        self,
+        federation: Federation,
+        cohort: Cohort,
+        popularity: Float64[Tensor, " items"],
+        deviation: float,
+        *,
+        short: bool,
     ) -> None:
         """Ask for the Gram matrix and learn the weights from it."""
         side = self.constants.head
-        head = self._rank(popularity, side)
-        schema = self._gram_schema(diagonal=not short)
-        release = federation.aggregate("gram", cohort, self._relation(), schema)
-        codes, scale = _codes(head.items), self.config.year_scale
+        head = self._rank(popularity, deviation, side)
+        schema, message = self._gram_schema(diagonal=not short), self._relation()
+        release = federation.aggregate(GRAM, cohort, message, schema)
         evidence = NoisyGram(
             gram=on_host(unpacked(release.sums[GRAM], side, diagonal=not short)),
             popularity=on_host(head.popularity),
             clients=cohort.expected,
             deviation=self._deviation(schema[GRAM]),
-            content=None if self.features is None else Content.from_features(self.features, codes, scale),
+            content=self._content(head.items, head.items),
             diagonal=not short,
             max_pairs=self.config.rank,
         )
-        recipe = self._recipe(evidence, short=short)
+        copies = self._copies(evidence)
+        if self._donations is not None:
+            donated = self._donations.gram(message, diagonal=not short)
+            evidence = self._joined(evidence, donated)
+            # What donors add to is what is learned from; who judges are the others alone.
+            copies = None if copies is None else replace(copies, learning=self._joined(copies.learning, donated))
+        recipe = self._recipe(evidence, copies, short=short)
+        if recipe is None:
+            return
         self.tensors[WEIGHTS] = placed(evidence.weights(recipe)).float()
         if self.config.beyond_head == "content":
             self._reach(evidence, recipe, head, popularity)
 
-    def _recipe(self, evidence: NoisyGram, *, short: bool) -> EstimatorSettings:
-        """Settings of the weights: as configured, or chosen by thinning the release (`model/choosing`)."""
+    def _content(self, rows: Int64[Tensor, " j"], items: Int64[Tensor, " k"]) -> Content | None:
+        """Kernels between some items and others; None where nothing is known of items."""
+        ones, others = on_host(rows), on_host(items)
+        known = None
+        if self.features is not None:
+            known = Content.between(self.features, ones, others, self.config.year_scale)
+        if self.kernel is None:
+            return known
+        kernel = self.kernel.between(ones, others)
+        return Content((kernel,), (1.0,)) if known is None else known.joined(kernel)
+
+    def _joined(self, evidence: NoisyGram, donated: OpenMean) -> NoisyGram:
+        """Evidence with what donors contribute to it."""
+        size = packed_size(len(evidence.gram), diagonal=evidence.diagonal)
+        released = NoisySum(evidence.gram, evidence.clients, evidence.deviation**2, size)
+        found = self._pooled(released, donated, "pairs", _CAUTION_OF_PAIRS)
+        return replace(evidence, gram=found.total, deviation=math.sqrt(found.variance))
+
+    def _recipe(self, evidence: NoisyGram, copies: ThinnedCopies | None, *, short: bool) -> EstimatorSettings | None:
+        """Settings of the weights: as configured, or chosen by thinning the release (`model/choosing`).
+
+        None where nothing is predicted beyond popularity, which then stands alone.
+        """
         described, pairs = evidence.content is not None, self.config.threshold if short else None
         recipe = EstimatorSettings(described, self.constants.smoothing if described else 0.0, self.config.rank)
-        if not self.config.select or evidence.deviation == 0:
-            return EstimatorSettings(described, recipe.smoothing, recipe.rank, threshold=pairs)
-        choice = choose(evidence, recipe, self._fresh_noise(evidence), pairs=pairs)
+        sure = evidence.diagonal and evidence.clients * self.sums.mu >= _SURE
+        ridge = _RIDGE if sure and self.config.select else None
+        if copies is None:
+            return replace(recipe, threshold=pairs, ridge=ridge)
+        choice = choose(copies, recipe, pairs=pairs, ridge=ridge)
         self.decisions |= _words(choice)
-        return choice.settings
+        return choice.settings if choice.gain > 0 else None
 
-    def _fresh_noise(self, evidence: NoisyGram) -> Float64[np.ndarray, "side side"]:
-        """Noise distributed as that of the release; it need not be secret, as the release is none."""
+    def _copies(self, evidence: NoisyGram) -> ThinnedCopies | None:
+        """Thinned copies of the release, by noise that need not be secret; None where nothing is chosen by them."""
+        if not self.config.select or evidence.deviation == 0:
+            return None
         side, diagonal = len(evidence.gram), evidence.diagonal
         unit = np.random.default_rng(self._seed).normal(size=packed_size(side, diagonal=diagonal))
-        noise: np.ndarray = on_host(unpacked(placed(unit * evidence.deviation), side, diagonal=diagonal))
-        return noise
+        noise = on_host(unpacked(placed(unit * evidence.deviation), side, diagonal=diagonal))
+        return ThinnedCopies.from_evidence(evidence, noise)
 
     def _reach(
         self, evidence: NoisyGram, recipe: EstimatorSettings, head: PopularHead, popularity: Float64[Tensor, " items"]
     ) -> None:
         """Weights of the items outside the head, from content."""
-        if self.features is None:
-            return
         beyond = head.order.argsort(descending=True, stable=True)[len(head.items) :]
-        across = Content.between(self.features, _codes(beyond), _codes(head.items), self.config.year_scale)
+        across = self._content(beyond, head.items)
+        if across is None:
+            return
         least = float(head.popularity.min())
         shares = popularity[beyond].clamp(_FLOOR, max(least, _FLOOR)) / head.popularity.sum()
         scale = _damped(shares, self.tensors[SHARES].double(), self.constants.damping)
@@ -232,11 +316,6 @@ def _nothing_beyond(side: int) -> dict[str, Tensor]:
     }
 
 
-def _codes(items: Int64[Tensor, " k"]) -> Int64[np.ndarray, " k"]:
-    codes: np.ndarray = on_host(items)
-    return codes
-
-
 def _words(choice: Choice) -> dict[str, float]:
     """A choice in the words of a report."""
     recipe = choice.settings
@@ -246,5 +325,6 @@ def _words(choice: Choice) -> dict[str, float]:
         "smoothing": recipe.smoothing,
         "share of the head that is used": recipe.kept,
         "threshold of single pairs": recipe.threshold or 0.0,
+        "form of EASE": float(recipe.ridge is not None),
         "predicted share of histories beyond popularity": choice.gain,
     }

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privfed.data.item_features import ItemFeatures, item_features
-from privfed.methods.private_gram.model.choosing import choose, predicted_risk
+from privfed.methods.private_gram.model.choosing import ThinnedCopies, choose, predicted_risk
 from privfed.methods.private_gram.model.content import Content
 from privfed.methods.private_gram.model.estimate import EstimatorSettings, NoisyGram
 from privfed.methods.private_gram.model.spiked import Prior, Spikes
@@ -234,7 +234,10 @@ def test_content_is_chosen_where_it_explains_and_left_where_it_does_not():
     rng = np.random.default_rng(12)
     for described in (True, False):
         evidence = planted(described)
-        found = choose(evidence, EstimatorSettings(smoothing=0.6), wigner(120, evidence.noise, rng), pairs=None)
+        found = choose(
+            ThinnedCopies.from_evidence(evidence, wigner(120, evidence.noise, rng)),
+            EstimatorSettings(smoothing=0.6), pairs=None,
+        )  # fmt: skip
         assert found.gain > 0
         assert found.settings.smoothing > 0.5 if described else found.settings.smoothing < 0.5
         assert found.settings.kept == 1
@@ -249,8 +252,34 @@ def test_single_pairs_are_chosen_where_pairs_are_all_there_is():
     popularity = np.linspace(2, 1, side)
     for seen, wanted in ((gram, 0.6), (np.outer(popularity, popularity), None)):
         evidence = NoisyGram(seen + wigner(side, 1.0, rng), popularity, 1000, math.sqrt(2), None, diagonal=False)
-        found = choose(evidence, EstimatorSettings(content=False, rank=1), wigner(side, 1.0, rng), pairs=0.6)
+        found = choose(
+            ThinnedCopies.from_evidence(evidence, wigner(side, 1.0, rng)),
+            EstimatorSettings(content=False, rank=1), pairs=0.6,
+        )  # fmt: skip
         assert found.settings.threshold == wanted
+
+
+def test_the_form_of_ease_is_the_best_predictor_of_every_entry_from_the_others():
+    rng = np.random.default_rng(5)
+    rows = rng.normal(size=(400, 12)) @ rng.normal(size=(12, 12))
+    gram = rows.T @ rows
+    found = NoisyGram(gram, np.ones(12), 400.0, 0.0).weights(EstimatorSettings(content=False, ridge=0.6))
+    for item in range(12):
+        others = np.arange(12) != item
+        # Ridge regression of one column on the others, by its normal equations.
+        wanted = np.linalg.solve(gram[np.ix_(others, others)] / 400 + 0.6 / 12 * np.eye(11), gram[others, item] / 400)
+        np.testing.assert_allclose(found[item, others], wanted, atol=1e-9)
+        assert found[item, item] == 0
+
+
+def test_the_form_of_ease_is_chosen_where_there_is_more_than_a_few_directions():
+    rng = np.random.default_rng(6)
+    side, people = 60, 100_000
+    chain = 0.6 ** np.abs(np.subtract.outer(np.arange(side), np.arange(side))) / side
+    for covariance, wanted in ((chain, 1.0), (np.ones((side, side)) / side / 50 + np.eye(side) / side, None)):
+        evidence = NoisyGram(people * covariance + wigner(side, 1.0, rng), np.ones(side), people, math.sqrt(2))
+        copies = ThinnedCopies.from_evidence(evidence, wigner(side, 1.0, rng))
+        assert choose(copies, EstimatorSettings(content=False, rank=4), pairs=None, ridge=1.0).settings.ridge == wanted
 
 
 @pytest.mark.parametrize("known", [("genres",), ("years",), ("genres", "years")])

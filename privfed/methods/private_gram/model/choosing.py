@@ -11,7 +11,7 @@ from its others, which is linear in the other matrix and so estimated without bi
     sum_u |u - W0 u|^2 - |u|^2  =  <W0^T W0 - 2 W0, sum_u u u^T>.
 
 Negative is better than to predict nothing beyond popularity, which is 0. Settings are tried one after the other,
-not in every combination: content and smoothing, how much of the head, single pairs.
+not in every combination: content and smoothing, single pairs, how much of the head, the form of EASE.
 """
 
 from collections.abc import Sequence
@@ -43,26 +43,44 @@ class Choice:
     tried: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ThinnedCopies:
+    """Two copies of a released matrix whose noises are independent.
+
+    Attributes:
+        learning: evidence from one.
+        judge: the other, about the same number of clients.
+    """
+
+    learning: NoisyGram
+    judge: Float64[np.ndarray, "side side"]
+
+    @classmethod
+    def from_evidence(cls, evidence: NoisyGram, noise: Float64[np.ndarray, "side side"]) -> "ThinnedCopies":
+        """Copies of the matrix of `evidence`, by fresh noise that is distributed as its own, which must not be 0."""
+        # Two independent normal noises of equal variance add up to one of twice the variance, on either side.
+        learning = replace(evidence, gram=evidence.gram + noise, deviation=evidence.deviation * np.sqrt(2))
+        return cls(learning, evidence.gram - noise)
+
+
 def choose(
-    evidence: NoisyGram, start: EstimatorSettings, noise: Float64[np.ndarray, "side side"], *, pairs: float | None
+    copies: ThinnedCopies, start: EstimatorSettings, *, pairs: float | None, ridge: float | None = None
 ) -> Choice:
     """Choose the best settings near `start`.
 
     Args:
-        evidence: the released matrix; its noise must not be 0.
+        copies: of the released matrix.
         start: what is changed, one setting after the other.
-        noise: fresh noise, distributed as that of the release.
         pairs: threshold of single pairs to try; None tries none.
+        ridge: of weights in the form of EASE to try; None tries none.
     """
-    # Two independent normal noises of equal variance add up to one of twice the variance, on either side.
-    learning = replace(evidence, gram=evidence.gram + noise, deviation=evidence.deviation * np.sqrt(2))
-    judge = evidence.gram - noise
+    learning, judge = copies.learning, copies.judge
     risks: dict[EstimatorSettings, float] = {}
 
     def risk(recipe: EstimatorSettings) -> float:
         # Choices share candidates, and each costs a solve of [side, side].
         if recipe not in risks:
-            risks[recipe] = predicted_risk(learning.weights(recipe), judge) / evidence.clients
+            risks[recipe] = predicted_risk(learning.weights(recipe), judge) / learning.clients
         return risks[recipe]
 
     def better(current: EstimatorSettings, others: Sequence[EstimatorSettings], margin: float) -> EstimatorSettings:
@@ -71,12 +89,14 @@ def choose(
         return found if risk(found) < margin * min(risk(current), 0.0) else current
 
     best = start
-    if evidence.content is not None:
+    if learning.content is not None:
         described = [replace(start, smoothing=share) for share in _SMOOTHINGS]
         best = better(best, [*described, replace(start, rank=0), replace(start, content=False, smoothing=0.0)], _MARGIN)
     if pairs is not None:
         best = better(best, [replace(best, threshold=pairs)], _MARGIN_OF_PAIRS)
     best = better(best, [replace(best, kept=_KEPT)], _MARGIN)
+    if ridge is not None:
+        best = better(best, [replace(best, ridge=ridge)], _MARGIN)
     return Choice(best, -risk(best), len(risks))
 
 

@@ -1,7 +1,8 @@
 """Kernels between items from public features: shared genres and nearness in years.
 
 Kg is the cosine of genre flags, Ky = exp(-(difference in years)^2 / (2 l^2)). Their product, which is large for items
-alike in both, is a kernel too, and where both are known counts twice in the mean.
+alike in both, is a kernel too, and where both are known counts twice in the mean. A kernel from elsewhere
+(`item_kernel`) can join them.
 """
 
 from dataclasses import dataclass
@@ -48,6 +49,10 @@ class Content:
         apart = np.subtract.outer(features.years[rows], features.years[items])
         near = np.exp(-np.square(apart) / (2 * year_scale**2))
         return cls((near,), _ONE) if genres is None else cls((genres * near, genres, near), _BOTH)
+
+    def joined(self, kernel: Float64[np.ndarray, "j k"]) -> "Content":
+        """The same kernels and one more, which has half of the mean."""
+        return Content((*self.kernels, kernel), (*(share / 2 for share in self.shares), 0.5))
 
     def first(self, count: int) -> "Content":
         """Kernels over the first items alone."""

@@ -31,6 +31,8 @@ class EstimatorSettings:
         rank: largest number of eigenpairs; 0 leaves what content explains.
         kept: share of the head, its most popular items, that has weights.
         threshold: of single pairs, in expected largest noises; None adds no pairs.
+        ridge: of weights in the form of EASE from the matrix as it is, in white noises above the edge of what was
+            released; None estimates Sigma.
     """
 
     content: bool = True
@@ -38,6 +40,7 @@ class EstimatorSettings:
     rank: int = 64
     kept: float = 1.0
     threshold: float | None = None
+    ridge: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,6 +124,10 @@ class NoisyGram:
         return solve_positive(self._covariance(settings) + white * np.eye(len(self.gram)), covariance.T).T
 
     def _weights(self, settings: EstimatorSettings, white: float) -> Float64[np.ndarray, "side side"]:
+        if settings.ridge is not None:
+            # Eigenvalues of the noise reach down to its edge, so above it the sum is positive definite.
+            edge = 2 * self.noise * math.sqrt(len(self.gram)) / self.clients
+            return _predicting_each(self.gram / self.clients, settings.ridge * white + edge)
         covariance = self._covariance(settings)
         weights = _posterior(covariance, white)
         if settings.threshold is not None:
@@ -216,6 +223,15 @@ def _off_diagonal(one: Float64[np.ndarray, "side side"], other: Float64[np.ndarr
     """Inner product over everything but the diagonal."""
     # The diagonal holds the variance of single items: no evidence about pairs, and perhaps not released.
     return float(np.vdot(one, other) - one.diagonal() @ other.diagonal())
+
+
+def _predicting_each(covariance: Float64[np.ndarray, "side side"], ridge: float) -> Float64[np.ndarray, "side side"]:
+    """Weights that predict every entry from the others best, by ridge regression (EASE: Steck, WWW 2019)."""
+    precision = solve_positive(covariance + ridge * np.eye(len(covariance)), np.eye(len(covariance)))
+    # With P the precision, the best predictor of entry j has the weights -P_ji / P_jj.
+    weights: np.ndarray = -precision / precision.diagonal()[:, None]
+    np.fill_diagonal(weights, 0)
+    return weights
 
 
 def _posterior(covariance: Float64[np.ndarray, "side side"], noise: float) -> Float64[np.ndarray, "side side"]:

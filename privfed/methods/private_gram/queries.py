@@ -1,0 +1,41 @@
+"""What one history contributes to either query: the same code on a device and for histories that were opened.
+
+With x the 0/1 row of own items on the head, |x| of them, pi the head's noisy popularity and D its damping:
+
+    y = D^-a (x - min(1, |x| pi)),  what the history has beyond what popularity expects of so long a one.
+
+The Gram matrix gets y y^T / |y|^2, of norm 1; without its diagonal, y_i y_j times the smaller of 1 over the norm of
+what is left and 1.5 / |y|^2.
+"""
+
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from privfed.federation import Message
+from privfed.methods.shared.popular_head import HEAD, SCALE, SHARES, WITHIN, on_head
+from privfed.methods.shared.vae_inputs import OwnRows
+from privfed.updates.symmetric import squared_norms
+
+GRAM = "gram"
+_MOST_LIFTED = 1.5
+
+
+def centred(rows: OwnRows, message: Message) -> tuple[Float[Tensor, "clients side"], Int64[Tensor, " clients"]]:
+    """The vector y of every history, and how many of its items are on the head."""
+    head, shares, scale = (message.shared[name] for name in (HEAD, SHARES, SCALE))
+    mine = on_head(rows, head)
+    own = torch.zeros(len(rows.counts), len(head))
+    own[mine.owner, mine.items] = 1
+    owned = mine.counts
+    return (own - (owned.unsqueeze(1) * shares).clamp(max=1)).mul_(scale), owned
+
+
+def factors(vectors: Float[Tensor, "clients side"], *, diagonal: bool) -> Float64[Tensor, " clients"]:
+    """Factor of y y^T for a norm of 1 (or less); 0 for y = 0."""
+    whole = squared_norms(vectors).sqrt()
+    weights = WITHIN / whole
+    if not diagonal:
+        left = squared_norms(vectors, diagonal=False).sqrt()
+        weights = torch.minimum(WITHIN / left, _MOST_LIFTED / whole)
+    return torch.where(whole > 0, weights, 0.0)
