@@ -103,6 +103,8 @@ class Training(Protocol):
             where nothing heavy is, so that the method runs on an accelerator as a whole.
         bit_parity: whether a client's numbers are the same bits whatever clients it is trained with; False where matrix
             products over all clients of a call round by how many there are.
+        popularity_order: name of what the server publishes by which all items can be ordered by popularity, the larger
+            the more popular; None where it publishes nothing of the kind.
     """
 
     server: Callable[[Any, PublicInfo, Streams], Server]
@@ -111,6 +113,7 @@ class Training(Protocol):
     chunk: Chunk | None = None
     host_work: str | None = None
     bit_parity: bool = True
+    popularity_order: str | None = None
 
     def program(self, server: Any) -> Sequence[PlannedQuery]:
         """All queries of a round, one after the other; by default the server's own schema, once."""

@@ -5,7 +5,8 @@ noise on every coordinate makes its upload dense.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pydantic import BaseModel, ConfigDict
 from scipy.special import bdtr
@@ -28,6 +29,23 @@ from privfed.privacy.events import (
 from privfed.privacy.guarantee import Guarantee, guarantee_for
 from privfed.privacy.plan import PrivacyPlan, event_for
 from privfed.privacy.sampling import Poisson
+
+
+@dataclass(frozen=True, slots=True)
+class FinalQuery:
+    """A query that comes in a round of its own, after those of training.
+
+    Attributes:
+        schema: its blocks.
+        count: how often it comes in that round.
+    """
+
+    schema: Schema
+    count: int = 1
+
+
+FinalQueryOf = Callable[[PrivacyPlan], FinalQuery | None]
+"""The final query under a plan, whose noise decides how much of a clip norm it takes; None where there is none."""
 
 
 class Forecast(BaseModel):
@@ -75,6 +93,7 @@ def forecast(
     touched_rows: Mapping[str, float] | None = None,
     queries_per_round: int = 1,
     extra_queries: int = 0,
+    final: FinalQuery | None = None,
     seconds_per_round: float | None = None,
 ) -> Forecast:
     """Forecast a run under `plan`.
@@ -89,6 +108,7 @@ def forecast(
             blocks not named are dense. Noise on every coordinate makes all of them dense.
         queries_per_round: number of times that these queries come in a round, each with this download.
         extra_queries: number of further queries of the first round, taken to upload as much as the others.
+        final: a query after all rounds; its bytes are not counted, as it uploads a few numbers.
         seconds_per_round: measured or guessed computing time of one round.
 
     Raises:
@@ -110,17 +130,18 @@ def forecast(
     up_bytes = sum(client_bytes) * queries_per_round
     one_time = upload_bytes(down) * len(queries) if isinstance(down, Mapping) else down
     down_bytes = float(one_time * queries_per_round)
+    finals = 0 if final is None else final.count
     return Forecast(
         rounds=rounds,
         population=population,
         participants_per_round=per_round,
-        uploads_bound=bound * queries_per_round * len(queries) + extra_queries,
-        uploads_likely=likely * queries_per_round * len(queries) + extra_queries,
+        uploads_bound=bound * queries_per_round * len(queries) + extra_queries + finals,
+        uploads_likely=likely * queries_per_round * len(queries) + extra_queries + finals,
         guarantee=guarantee_for(
-            plan, planned(plan, queries, population, bound, queries_per_round, extra_queries), population
+            plan, planned(plan, queries, population, bound, queries_per_round, extra_queries, final), population
         ),
         epsilon_likely=guarantee_for(
-            plan, planned(plan, queries, population, likely, queries_per_round, extra_queries), population
+            plan, planned(plan, queries, population, likely, queries_per_round, extra_queries, final), population
         ).epsilon,
         up_bytes_per_client_round=up_bytes,
         down_bytes_per_client_round=down_bytes,
@@ -148,6 +169,7 @@ def planned(
     rounds: int,
     queries_per_round: int = 1,
     extra_queries: int = 0,
+    final: FinalQuery | None = None,
 ) -> Composition:
     """The composition of a user who takes part in `rounds` rounds (who might, where participation is secret).
 
@@ -158,7 +180,11 @@ def planned(
         rounds: number of rounds that the user takes part in.
         queries_per_round: number of times that these queries come in a round.
         extra_queries: number of further queries of the first round, each like the first of `queries`.
+        final: a query after all rounds.
     """
+    if final is not None:
+        trained = planned(plan, queries, population, rounds, queries_per_round, extra_queries)
+        return _joined(trained, planned(plan, [final.schema], population, 1, final.count))
     events = [event_for(plan, SchemaSummary.from_schema(query), population) for query in queries]
     spending = [event for event in events if not isinstance(event, Empty)]
     if not spending or rounds == 0:
@@ -175,6 +201,20 @@ def planned(
         counts[bounded[0]] += extra_queries
         releases = tuple(Releases(event, count) for event, count in counts.items())
     return Composition(releases, uploads=uploads, rounds=rounds)
+
+
+def _joined(trained: Composition, final: Composition) -> Composition:
+    """Both, equal releases counted together."""
+    counts = Counter[tuple[Bounded, float | None]]()
+    for release in (*trained.releases, *final.releases):
+        counts[release.event, release.rate] += release.count
+    return replace(
+        trained,
+        releases=tuple(Releases(event, count, rate) for (event, rate), count in counts.items()),
+        reasons=tuple(dict.fromkeys(trained.reasons + final.reasons)),
+        uploads=trained.uploads + final.uploads,
+        rounds=trained.rounds + final.rounds,
+    )
 
 
 def _reasons(events: Sequence[Event]) -> tuple[str, ...]:

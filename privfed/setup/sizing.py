@@ -6,6 +6,7 @@ is written down, charged and explained is a plan like one that somebody gave num
 """
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from functools import partial
 from typing import NamedTuple
 
 from privfed.contracts import Block, DefaultClip, Schema
@@ -13,9 +14,12 @@ from privfed.data import Split
 from privfed.federation import Streams
 from privfed.methods import ClientData, Method, PublicInfo
 from privfed.privacy import PlanError, PrivacyPlan, plan_for_target
+from privfed.privacy.closed_forms import gaussian_epsilon
+from privfed.privacy.forecast import FinalQueryOf
 from privfed.privacy.mechanisms.sizing import Target
 from privfed.privacy.wording import number
 from privfed.setup.config import ExperimentConfig
+from privfed.setup.evaluation_query import evaluation_query, metric_vector
 
 _MAX_STEPS, _DIGITS = 8, 5
 _ONE_NUMBER: Schema = {"upload": Block((1,))}
@@ -71,10 +75,12 @@ def planned_rounds(config: ExperimentConfig) -> int:
 def _noised(config: ExperimentConfig, parts: Split, plan: PrivacyPlan, epsilon: float) -> PrivacyPlan:
     """`plan` with its noise sized for the queries that the method makes under that very noise."""
     training, settings, n_users = config.registered().training, config.settings(), parts.train.n_users
-    rounds, program = planned_rounds(config), [_ONE_NUMBER]
+    rounds, program, final = planned_rounds(config), [_ONE_NUMBER], _final(config, plan, epsilon)
     for _ in range(_MAX_STEPS):
         extra = training.extra_queries(settings)
-        plan = _readable(plan_for_target(plan, epsilon, rounds, n_users, program=program, extra_queries=extra))
+        plan = _readable(
+            plan_for_target(plan, epsilon, rounds, n_users, program=program, extra_queries=extra, final=final)
+        )
         # What a server asks may depend on how much noise it was told of: the queries have to be those of this plan.
         asked, program = program, _program(config, parts, plan)
         if asked == program:
@@ -83,6 +89,24 @@ def _noised(config: ExperimentConfig, parts: Split, plan: PrivacyPlan, epsilon: 
         f"epsilon = {epsilon:g} finds no noise under which {config.method_name} asks what the noise was sized for: "
         f"give {plan.mechanism.noise_setting} instead"
     )
+
+
+def _final(config: ExperimentConfig, plan: PrivacyPlan, epsilon: float) -> FinalQueryOf | None:
+    """The query that measures quality, where that is private.
+
+    Raises:
+        PlanError: it alone costs more than everything may.
+    """
+    settings = config.evaluation
+    if not settings.private:
+        return None
+    alone = gaussian_epsilon(settings.mu, plan.delta)
+    if alone >= epsilon:
+        raise PlanError(
+            f"evaluation.mu = {settings.mu:g} alone costs epsilon {alone:.3g} of the {epsilon:g} that training and "
+            "evaluation may cost together: set a smaller evaluation.mu"
+        )
+    return partial(evaluation_query, settings, metric_vector(config))
 
 
 def _readable(plan: PrivacyPlan) -> PrivacyPlan:
@@ -125,9 +149,10 @@ def _choices(config: ExperimentConfig, registered: Method, target: Target, defau
     if target.epsilon is not None and mechanism.noise_setting is not None:
         value = f"{getattr(mechanism, mechanism.noise_setting):.4g}"
         people = "everybody" if plan.sampling.kind == "all" else plan.sampling.label
+        measured = f" and a measurement of mu {number(config.evaluation.mu)}" if config.evaluation.private else ""
         said.append(
             f"Epsilon {number(target.epsilon)} at delta {number(plan.delta)} needs {mechanism.noise_setting} = {value} "
-            f"over {rounds:,} round{'s' if rounds > 1 else ''} of {people}."
+            f"over {rounds:,} round{'s' if rounds > 1 else ''} of {people}{measured}."
         )
     if target.clip == "default":
         said.append(f"Clip norm {number(default.norm)}, the default of {registered.name}: {default.ground}.")

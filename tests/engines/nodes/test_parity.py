@@ -10,7 +10,7 @@ import torch
 from privfed.engines.nodes.errors import NodesError
 from privfed.engines.nodes.loopback import InProcess
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, PrivateEvaluation
+from privfed.experiment import Experiment, ExactEvaluation
 from privfed.federation import Streams
 
 SHARES = "distributed-gaussian:noise_multiplier=1.0,clip_norm=1.0,n_min_honest=20"
@@ -112,7 +112,7 @@ def test_sums_of_metrics_are_those_of_a_simulation(federation: Callable[..., Any
     trained = f.train(parts=("valid", "test"))
     reference = Experiment(f.config, f.parts)
     reference.run(parts=())
-    expected = PrivateEvaluation(reference, ("valid", "test")).result(1)
+    expected = ExactEvaluation(reference, ("valid", "test")).result(1)
     for part, result in expected.results.items():
         found = trained.history[-1].results[part]
         assert found.n_users == result.n_users
