@@ -206,7 +206,7 @@ class TrainedRun:
 
     @cached_property
     def _popularity(self) -> EvaluationResult | None:
-        return popularity(self.config, self._experiment.parts)
+        return popularity(self.config, self._experiment.parts, self.test)
 
     @cached_property
     def _selected(self) -> RoundEvaluation:

@@ -52,6 +52,7 @@ def run(
     protocol: AnyProtocol = "honest",
     boost: Mapping[str, float] | None = None,
     control: Control | None = None,
+    private_evaluation: bool = False,
     folder: str | PathLike[str] | None = None,
     device: str = "cpu",
     log: Log | None = None,
@@ -85,6 +86,8 @@ def run(
             ranks, such as {"view": 2}; nothing is sent, so the guarantee is the same.
         control: a control to run instead, which the method has to beat: "no-communication", where every device trains
             alone, "shuffled", where histories say nothing about what is held out, or "untrained".
+        private_evaluation: measure quality by a noisy sum that epsilon covers, too, and compute nothing exact; how much
+            of the budget that takes is `options={"evaluation": {"private": True, "mu": 0.05}}`.
         folder: where to train, new or empty; by default a temporary folder (`Run.save` keeps it).
         device: "cpu", "cuda", ...
         log: called with (rounds done, metrics by name) whenever a round was evaluated.
@@ -113,7 +116,7 @@ def run(
         device=device,
         boost=boost and dict(boost),
         control=control,
-        **dict(options or {}),
+        **({"evaluation": {"private": True}} if private_evaluation else {}) | dict(options or {}),
     )
     parts = _parts(loaded, config)
     config = protected(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from privfed.audit.report import formatting
 from privfed.cli.show import synthetic_mark
-from privfed.evaluation import EvaluationResult
+from privfed.evaluation import EvaluationResult, difference
 from privfed.experiment import RunResult
 from privfed.setup.controls import NOTHING_SENT, SILENT
 
@@ -14,6 +14,8 @@ _GRADES = ((1.0, "strong"), (3.0, "moderate"), (10.0, "weak"))
 
 def closing_lines(name: str, result: RunResult, popular: EvaluationResult | None, *, synthetic: bool) -> list[str]:
     """Quality beside popularity, where items are ranked, and the guarantee, in a sentence each; bad news comes last."""
+    if result.test.mu is not None:
+        return [_noisy_quality(name, result.test, synthetic_mark(synthetic=synthetic)), _privacy(result)]
     if popular is None:
         return [_privacy(result)]
     lines = [_quality(name, result, popular, synthetic_mark(synthetic=synthetic)), _privacy(result)]
@@ -24,7 +26,7 @@ def next_step(out: Path, result: RunResult, popular: EvaluationResult | None) ->
     """The command that is worth giving next."""
     if result.config.control is not None:
         return f"privfed run {result.config.method_name}, the method that this control stands beside"
-    if popular is None or (gain := _gain(result, popular)) > 0:
+    if popular is None or result.test.mu is not None or (gain := _gain(result, popular)) > 0:
         return f"privfed attack {out}"
     alternative = "better than popularity, and guaranteed: privfed run private-gram --epsilon 1"
     worse = "this run is worse than recommending the most popular items; " if gain < 0 else ""
@@ -41,6 +43,23 @@ def _quality(name: str, result: RunResult, popular: EvaluationResult, mark: str)
         return f"Quality: {name} is as good as recommending the most popular items ({numbers})."
     above = "" if not theirs else f"{ours / theirs - 1:.0%} "
     return f"Quality: {name} is {above}above recommending the most popular items ({numbers})."
+
+
+def _noisy_quality(name: str, test: EvaluationResult, mark: str) -> str:
+    """Quality as a noisy sum tells it, and whether it can be told from popularity by that."""
+    ours, gap = test.metrics[0], difference(test)
+    metric = formatting.metric(ours.name, ours.k)
+    numbers = f"{metric} {ours.value:.3f}{mark}, 95 % interval of noise and people [{ours.lo:.3f}, {ours.hi:.3f}]"
+    if gap is None:
+        return (
+            f"Quality: {numbers}; it is not compared with popularity, of which {name} publishes nothing and an exact "
+            "count would be outside epsilon."
+        )
+    verdict = "cannot be told from" if gap.lo <= 0 <= gap.hi else "is above" if gap.lo > 0 else "is worse than"
+    return (
+        f"Quality: {name} {verdict} recommending the most popular items by {metric}, by {formatting.signed(gap.value)} "
+        f"[{formatting.signed(gap.lo)}, {formatting.signed(gap.hi)}] ({numbers}; mu = {test.mu:g} of the budget)."
+    )
 
 
 def _gain(result: RunResult, popular: EvaluationResult) -> float:

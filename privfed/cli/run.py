@@ -75,6 +75,14 @@ def run(
     ] = None,
     settings: options.Settings = None,
     boost: options.Boost = None,
+    private_evaluation: Annotated[
+        bool,
+        typer.Option(
+            "--private-evaluation",
+            help="Measure quality by a noisy sum that epsilon covers, too, and show nothing exact; "
+            "--set evaluation.mu=0.05 says how much of the budget that takes.",
+        ),
+    ] = False,
     start_from: Annotated[
         Path | None,
         typer.Option(
@@ -125,6 +133,7 @@ def run(
         "protocol": protocol,
         "control": control,
         "device": device,
+        "evaluation": {"private": True} if private_evaluation else None,
         "columns": options.columns(user_column, item_column, time_column, rating_column, behaviour_column),
         "method": None if method is None else {"name": method},
     }
@@ -243,14 +252,14 @@ def _tell(
     from privfed.audit.report.records import POPULARITY
     from privfed.cli import training
     from privfed.cli.closing import closing_lines, next_step
-    from privfed.cli.show import guarantee_box, utility_table
+    from privfed.cli.show import beyond_lines, guarantee_box, utility_table
     from privfed.experiment.baseline import popularity
     from privfed.setup import our_variant
     from privfed.setup.controls import CONTROLS, SILENT
 
     chosen, synthetic = experiment.config, interactions.card.synthetic
     name = chosen.method_name + (f" ({CONTROLS[chosen.control]})" if chosen.control else "")
-    popular = popularity(chosen, experiment.parts)
+    popular = popularity(chosen, experiment.parts, result.test)
     baselines = result.test.baselines if popular is None else {POPULARITY: popular.metrics}
     rounds_done = result.selected.round + 1
     screen.result(
@@ -259,7 +268,7 @@ def _tell(
         *([] if chosen.control in SILENT else [guarantee_box(result.guarantee)]),
     )
     screen.result(*training.warnings(result))
-    screen.explain(*training.decisions(result))
+    screen.explain(*beyond_lines(result.test), *training.decisions(result))
     files = training.files(out)
     up, down = formatting.volume(result.costs.up_bytes), formatting.volume(result.costs.down_bytes)
     screen.explain(f"Traffic as counted: {up} up and {down} down in the whole run.")

@@ -107,6 +107,24 @@ def utility_table(
     return table
 
 
+def beyond_lines(result: EvaluationResult) -> list[str]:
+    """What is recommended, whatever its accuracy, and for whom it is accurate."""
+    beyond = result.beyond
+    if beyond is None:
+        return []
+    top = f"the most popular tenth of the catalogue takes {formatting.share(beyond.exposure[0])} of all recommendations"
+    if beyond.coverage is None or beyond.popularity_lift is None:
+        noise = "" if beyond.exposure_noise is None else f" ± {beyond.exposure_noise:.3f}"
+        return [f"Beyond accuracy: {top}{noise}."]
+    lift = beyond.popularity_lift
+    tenths = ", ".join(f"{metric.value:.3f}" for metric in beyond.by_activity)
+    return [
+        f"Beyond accuracy: lists of {beyond.k} cover {formatting.share(beyond.coverage)} of the catalogue; what they "
+        f"show is {lift.value:.2f} [{lift.lo:.2f}, {lift.hi:.2f}] times as popular as what is held out; {top}.",
+        *([f"NDCG@{beyond.k} by tenth of people, the least active first: {tenths}."] if tenths else []),
+    ]
+
+
 def live(result: EvaluationResult) -> str:
     """The first cut-off of a result, or its errors over all ratings, in a few words."""
     if result.protocol.task == "rating":
@@ -244,7 +262,8 @@ def _metric(metric: Metric) -> str:
 
 
 def _interval(metric: Metric) -> str:
-    return f"{metric.value:.4f} [{metric.lo:.4f}, {metric.hi:.4f}]"
+    noise = "" if metric.noise is None else f" ± {metric.noise:.4f}"
+    return f"{metric.value:.4f}{noise} [{metric.lo:.4f}, {metric.hi:.4f}]"
 
 
 def _rate(row: AttackRow) -> str:

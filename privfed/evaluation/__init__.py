@@ -8,26 +8,35 @@ print(evaluator.result().metric("hr", 10), HONEST.sentence())
 from privfed.evaluation.boost import Boost
 from privfed.evaluation.errors import EvaluationError
 from privfed.evaluation.evaluator import Evaluator
+from privfed.evaluation.metric_vector import MetricVector, difference
 from privfed.evaluation.protocol import HONEST, PAPER, Protocol, Task
 from privfed.evaluation.ranking import Positions, positions, ties_decide, user_metrics
-from privfed.evaluation.result import EvaluationResult, Metric, MetricName, Part, RoundEvaluation
-from privfed.evaluation.uncounted import UNCOUNTED
+from privfed.evaluation.result import BeyondAccuracy, EvaluationResult, Metric, MetricName, Part, Ratio, RoundEvaluation
+from privfed.evaluation.settings import EvaluationSettings
+from privfed.evaluation.uncounted import COUNTED, UNCOUNTED, about_metrics
 
 __all__ = [
+    "COUNTED",
     "HONEST",
     "PAPER",
     "UNCOUNTED",
+    "BeyondAccuracy",
     "Boost",
     "EvaluationError",
     "EvaluationResult",
+    "EvaluationSettings",
     "Evaluator",
     "Metric",
     "MetricName",
+    "MetricVector",
     "Part",
     "Positions",
     "Protocol",
+    "Ratio",
     "RoundEvaluation",
     "Task",
+    "about_metrics",
+    "difference",
     "positions",
     "ties_decide",
     "user_metrics",

@@ -1,5 +1,6 @@
 """The evaluator: scores go in chunk by chunk, metrics with intervals and their protocol come out."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -165,15 +166,37 @@ class Evaluator:
             protocol=self.protocol,
         )
 
+    def rows(self, keys: Sequence[tuple[MetricName, int]], *, of_popularity: bool = False) -> list[int]:
+        """Rows of these metrics of a ranking in `measured`, of the method or of popularity.
+
+        Raises:
+            EvaluationError: If ratings are predicted, or a metric is not measured.
+        """
+        ranked = self._ranked()
+        first = ranked.metrics if of_popularity else 0
+        return [first + ranked.row(name, k) for name, k in keys]
+
+    def lists(self, users: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "k n"]:
+        """The items that the first cut-off shows to these users, who were added, in no order.
+
+        Raises:
+            EvaluationError: If ratings are predicted.
+        """
+        found: np.ndarray = self._values[self._ranked().lists, :][:, users].astype(np.int64)
+        return found
+
+    def _ranked(self) -> RankedItems:
+        if not isinstance(self._task, RankedItems):
+            raise EvaluationError("This is about rankings and the evaluator compares ratings; use task='ranking'.")
+        return self._task
+
     def by_user(self, name: MetricName, k: int) -> Float64[np.ndarray, "evaluated"]:
         """One metric of a ranking for every user added so far, ascending: to compare two methods user by user.
 
         Raises:
             EvaluationError: If ratings are predicted, or the metric was not measured at this cut-off.
         """
-        if not isinstance(self._task, RankedItems):
-            raise EvaluationError("by_user is about rankings and this evaluator compares ratings; use task='ranking'.")
-        values = self._values[self._task.row(name, k)]
+        values = self._values[self._ranked().row(name, k)]
         measured: np.ndarray = values[np.isfinite(values)]
         return measured
 

@@ -7,11 +7,12 @@ from jaxtyping import Bool, Float32, Float64, Int64, Real
 
 from attacks.metrics import percentile_interval
 from privfed.data import Histories, Split
+from privfed.evaluation.beyond_accuracy import beyond_accuracy, recommended
 from privfed.evaluation.candidates import sampled_items
 from privfed.evaluation.errors import EvaluationError
 from privfed.evaluation.protocol import Protocol
 from privfed.evaluation.ranking import positions, ties_decide, user_metrics
-from privfed.evaluation.result import Metric, MetricName, ranking_metrics
+from privfed.evaluation.result import BeyondAccuracy, Metric, MetricName, ranking_metrics
 
 TIE_WARNING = 0.01
 """Share of users above which a result warns that ties decide."""
@@ -20,7 +21,8 @@ TIE_WARNING = 0.01
 class RankedItems:
     """Measures rankings, user by user.
 
-    A user's statistics are its metrics (every name at every cut-off), those of popularity, and whether ties decide.
+    A user's statistics are its metrics (every name at every cut-off), those of popularity, whether ties decide, and,
+    where the whole catalogue is ranked, the items that the first cut-off shows.
 
     Args:
         split: Train, validation and test items of every user.
@@ -47,7 +49,8 @@ class RankedItems:
         self._held_out, self._trained, self._popularity = held_out, trained, popularity
         self._keys = [(name, cut) for cut in protocol.k for name in ranking_metrics(protocol)]
         self._sampled = self._draw() if protocol.candidates == "sampled" else None
-        self.statistics = 2 * len(self._keys) + 1
+        self._shown = min(protocol.k[0], split.train.n_items) if self._sampled is None else 0
+        self.statistics = 2 * len(self._keys) + 1 + self._shown
 
     def row(self, name: MetricName, k: int) -> int:
         """Row of a metric among a user's statistics.
@@ -59,6 +62,16 @@ class RankedItems:
             measured = ", ".join(f"{one}@{cut}" for one, cut in self._keys)
             raise EvaluationError(f"{name}@{k} is not measured; measured are {measured}.")
         return self._keys.index((name, k))
+
+    @property
+    def metrics(self) -> int:
+        """Number of metrics."""
+        return len(self._keys)
+
+    @property
+    def lists(self) -> slice:
+        """Rows of the shown items among a user's statistics; none under sampled candidates."""
+        return slice(self.statistics - self._shown, self.statistics)
 
     def candidates(self, users: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "n c"] | None:
         """Items to score: the held-out ones, then the sampled ones; None for the whole catalogue."""
@@ -73,6 +86,7 @@ class RankedItems:
         scores: Float32[np.ndarray, "n c"],
     ) -> Float64[np.ndarray, "statistics n"]:
         """Statistics of users who all have a held-out item; `items` are theirs of :meth:`candidates`."""
+        whole = items is None
         if items is None:
             items = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
             relevant = self._held_out.mask(users)
@@ -91,16 +105,18 @@ class RankedItems:
         popular = np.full_like(own, np.nan)
         if self._popularity is not None:
             popular, _ = self._ranked(self._popularity[items].astype(np.float32), items, relevant, ranked, users)
-        return np.concatenate([own, popular, decided[None]])
+        lists = recommended(scores, ranked, self._shown) if whole else np.empty((0, len(users)))
+        return np.concatenate([own, popular, decided[None], lists])
 
     def summary(
         self,
         values: Float64[np.ndarray, "statistics users"],
-        users: Int64[np.ndarray, "users"],  # noqa: ARG002 (the other task needs them)
+        users: Int64[np.ndarray, "users"],
         weights: Float64[np.ndarray, "resamples users"],
     ) -> dict[str, Any]:
         """Metrics, popularity, ties and warning of a result."""
-        own, popular, decided = np.split(values, [len(self._keys), 2 * len(self._keys)])
+        n_keys = len(self._keys)
+        own, popular, decided, shown = np.split(values, [n_keys, 2 * n_keys, 2 * n_keys + 1])
         tie_fraction = float(decided.mean())
         warning = (
             f"Equal scores decide for {tie_fraction:.1%} of users whether a held-out item makes a cut, so "
@@ -114,7 +130,19 @@ class RankedItems:
             "popularity": None if self._popularity is None else self._means(popular, weights),
             "tie_fraction": tie_fraction,
             "warning": warning,
+            "beyond": self._beyond(shown, own, users, weights) if self._shown else None,
         }
+
+    def _beyond(
+        self,
+        shown: Float64[np.ndarray, "k users"],
+        own: Float64[np.ndarray, "metrics users"],
+        users: Int64[np.ndarray, "users"],
+        weights: Float64[np.ndarray, "resamples users"],
+    ) -> BeyondAccuracy:
+        k = self._protocol.k[0]
+        main, lists = own[self.row("ndcg", k)], shown.astype(np.int64)
+        return beyond_accuracy(lists, main, users, self._split.train, self._held_out, weights, k)
 
     def _draw(self) -> Int64[np.ndarray, "users n_sampled"]:
         """Sampled items of every user with a held-out item in either part, so that both parts draw alike."""

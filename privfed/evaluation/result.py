@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float64
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from privfed.evaluation.protocol import Protocol
 
@@ -21,6 +21,11 @@ def ranking_metrics(protocol: Protocol) -> tuple[MetricName, ...]:
     return (*always, "precision") if protocol.precision else always
 
 
+def without_absent(fields: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Fields to write, without those of these names that hold nothing: what was never measured leaves no trace."""
+    return {name: value for name, value in fields.items() if name not in names or value is not None}
+
+
 class Metric(BaseModel):
     """One metric with its 95 % bootstrap interval by user.
 
@@ -32,6 +37,8 @@ class Metric(BaseModel):
         lo: Lower end of the interval.
         hi: Upper end.
         n_users: Users measured.
+        noise: Standard deviation of the noise in `value`, which the interval then covers besides; None where it is
+            exact.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -42,11 +49,55 @@ class Metric(BaseModel):
     lo: float
     hi: float
     n_users: int
+    noise: float | None = None
+
+    @model_serializer(mode="wrap")
+    def _of_what_there_is(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_absent(write(self), "noise")
 
     @property
     def slug(self) -> str:
         """Its name for files: "hr@10", or "rmse"."""
         return f"{self.name}@{self.k}" if self.k else self.name
+
+
+class Ratio(BaseModel):
+    """A number with its 95 % bootstrap interval by user.
+
+    Attributes:
+        value: What was measured.
+        lo: Lower end of the interval.
+        hi: Upper end.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    value: float
+    lo: float
+    hi: float
+
+
+class BeyondAccuracy(BaseModel):
+    """What is recommended, whatever its accuracy, and for whom it is accurate.
+
+    Attributes:
+        k: Length of the lists that are looked at: the first cut-off.
+        coverage: Share of the catalogue that is recommended to somebody; None where it was not released.
+        popularity_lift: Mean training popularity of what is recommended over that of what is held out; None likewise.
+        exposure: Share of all recommendations in each tenth of the catalogue, the most popular tenth first.
+        exposure_noise: Standard deviation of the noise in each of these; None where they are exact.
+        by_activity: NDCG at `k` for each tenth of the users by number of training items, the least active first;
+            empty where it was not released.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    k: int
+    coverage: float | None = None
+    popularity_lift: Ratio | None = None
+    exposure: tuple[float, ...]
+    exposure_noise: float | None = None
+    by_activity: tuple[Metric, ...] = ()
 
 
 class EvaluationResult(BaseModel):
@@ -66,6 +117,8 @@ class EvaluationResult(BaseModel):
         protocol: How.
         warning: One sentence where the numbers are not to be trusted (ties decide too much; the predictions are
             worse than a constant), else None.
+        beyond: What accuracy does not say; None where it was not measured (ratings, sampled candidates, nodes).
+        mu: What a noisy sum of everybody's metrics cost, which these were read off; None where metrics are exact.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -78,6 +131,12 @@ class EvaluationResult(BaseModel):
     part: Literal["valid", "test"]
     protocol: Protocol
     warning: str | None
+    beyond: BeyondAccuracy | None = None
+    mu: float | None = None
+
+    @model_serializer(mode="wrap")
+    def _of_what_there_is(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_absent(write(self), "beyond", "mu")
 
     @property
     def merit(self) -> float:

@@ -5,8 +5,8 @@ come, the ledger before every release, and checkpoints from which a killed run c
 """
 
 from privfed.experiment.driver import Experiment
-from privfed.experiment.evaluation import PrivateEvaluation
+from privfed.experiment.evaluation import ExactEvaluation
 from privfed.experiment.result import RunResult
 from privfed.experiment.training import Progress, TrainingProgress
 
-__all__ = ["Experiment", "PrivateEvaluation", "Progress", "RunResult", "TrainingProgress"]
+__all__ = ["ExactEvaluation", "Experiment", "Progress", "RunResult", "TrainingProgress"]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from privfed.contracts import Schema
 from privfed.evaluation import RoundEvaluation
-from privfed.experiment.evaluation import PrivateEvaluation
+from privfed.experiment.evaluation import ExactEvaluation
 from privfed.federation import Call, Cohort, Individual, Message, Server, Total, begin_query, perform
 from privfed.setup.assembly import Assembly
 from privfed.updates import ClientUpdates
@@ -63,7 +63,7 @@ class FederationOfOne:
         return uploads
 
 
-def train_alone(assembly: Assembly, evaluation: PrivateEvaluation, rounds: Sequence[int]) -> list[RoundEvaluation]:
+def train_alone(assembly: Assembly, evaluation: ExactEvaluation, rounds: Sequence[int]) -> list[RoundEvaluation]:
     """Train every user with a held-out item alone, one after the other; the quality after each of `rounds`.
 
     A server is written for one federation and not for many at once, so here alone is a loop over users. Nothing is kept
@@ -94,7 +94,7 @@ def _own_server(assembly: Assembly) -> Server:
 class _Measured:
     """What was measured of every user after every evaluated round, while users come one by one."""
 
-    def __init__(self, evaluation: PrivateEvaluation, rounds: Sequence[int]) -> None:
+    def __init__(self, evaluation: ExactEvaluation, rounds: Sequence[int]) -> None:
         self._evaluation, self._rounds = evaluation, tuple(rounds)
         # [rounds, statistics, users] of every part, NaN where nothing was measured yet
         self._values = {

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from jaxtyping import Float32
 from torch import Tensor
 
 from privfed.compute.devices import on_host, placed
@@ -21,16 +22,20 @@ from privfed.updates import ClientUpdates
 _TILES_SCORED_AT_ONCE = 2
 
 
-class PrivateEvaluation:
+class ExactEvaluation:
     """Utility in the protocol's state: on the device's own tuned model, or on what it received.
 
     The experimenter's view: it is outside the ledger, and no deployment could look there.
     """
 
-    def __init__(self, experiment: Assembly, parts: Sequence[Part]) -> None:
+    def __init__(
+        self, experiment: Assembly, parts: Sequence[Part], popularity: Float32[np.ndarray, " items"] | None = None
+    ) -> None:
         self.experiment = experiment
         protocol = experiment.config.protocol
-        self.evaluators: dict[Part, Evaluator] = {part: Evaluator(experiment.parts, protocol, part) for part in parts}
+        self.evaluators: dict[Part, Evaluator] = {
+            part: Evaluator(experiment.parts, protocol, part, popularity) for part in parts
+        }
         self.boost = Boost(experiment.config.boost, experiment.parts, protocol.task)
         trains = experiment.registered.training.step is not None
         self.private = protocol.state == "private" and trains

@@ -11,9 +11,10 @@ from privfed.engines.checkpoint import Checkpoint, CheckpointError, SavedEvaluat
 from privfed.engines.simulation import Simulation, SimulationProgress
 from privfed.engines.transcript import Transcript
 from privfed.engines.witness import Witness
-from privfed.evaluation import UNCOUNTED, Part, RoundEvaluation
+from privfed.evaluation import Part, RoundEvaluation, about_metrics
 from privfed.experiment.alone import train_alone
-from privfed.experiment.evaluation import PrivateEvaluation
+from privfed.experiment.evaluation import ExactEvaluation
+from privfed.experiment.private_evaluation import EvaluatingClients, measure_privately
 from privfed.experiment.result import RunResult
 from privfed.federation import Ranges, StatefulClients
 from privfed.federation.hosted_clients import HostedClients
@@ -68,7 +69,8 @@ class TrainingRun:
         (self._resumed, *_) = assembly.processes.every(resume and self._begun())
         self._ledger = self._opened_ledger()
         self._transcript = self._make_transcript()
-        self._evaluation = PrivateEvaluation(assembly, parts)
+        self._private = assembly.config.evaluation.private and bool(parts)
+        self._evaluation = ExactEvaluation(assembly, () if self._private else parts)
         self._witness = self._make_witness()
         self._simulation = self._make_simulation()
         self._history: list[RoundEvaluation] = []
@@ -89,7 +91,7 @@ class TrainingRun:
         config = self._assembly.config
         server = self._assembly.server if self._witness is None else self._witness.server(self._assembly.server)
         for t in range(first, config.rounds):
-            due = bool(self._parts) and config.evaluated(t)
+            due = bool(self._parts) and not self._private and config.evaluated(t)
             self._evaluation.observe(self._simulation, t, due=due)
             self._simulation.run(server, t)
             evaluated = self._evaluation.result(t) if due else None
@@ -99,6 +101,17 @@ class TrainingRun:
                 self._save(t + 1)
             if progress is not None:
                 progress(t, evaluated)
+        if self._private and not self._history:
+            self._measure(progress)
+
+    def _measure(self, progress: Progress | None) -> None:
+        """Measure inside the budget, after the last round."""
+        last = self._assembly.config.rounds - 1
+        result = measure_privately(self._assembly, self._simulation, self._witness, last + 1)
+        self._history.append(RoundEvaluation(last, {"test": result}))
+        self._save(last + 1)
+        if progress is not None:
+            progress(last, self._history[-1])
 
     def _control(self, first: int, progress: Progress | None) -> None:
         """A control without a federation; nothing is done where it is finished already."""
@@ -170,12 +183,14 @@ class TrainingRun:
         if "raw" not in config.taps.places or self._assembly.processes.size > 1:
             return None
         bounded = config.privacy.mechanism.unbounded_reason is None
-        return Witness(config.privacy, config.tapped_rounds() | {0, 1} if bounded else ())
+        measured = {config.rounds} if self._private else set()
+        return Witness(config.privacy, config.tapped_rounds() | {0, 1} | measured if bounded else ())
 
     def _make_simulation(self) -> Simulation:
         assembly, config = self._assembly, self._assembly.config
+        clients = EvaluatingClients(assembly) if self._private else assembly.clients
         return Simulation(
-            assembly.clients if self._witness is None else self._witness.clients(assembly.clients),
+            clients if self._witness is None else self._witness.clients(clients),
             config.privacy,
             assembly.n_users,
             assembly.streams,
@@ -191,11 +206,12 @@ class TrainingRun:
     def _with_disclosures(self, guarantee: Guarantee) -> Guarantee:
         """The guarantee with what method, data and metrics show besides uploads in its statements and assumptions."""
         assembly = self._assembly
+        measured = [about_metrics(private=self._private)] if self._history else []
         if assembly.config.control in SILENT:
-            about = [f"{NOTHING_SENT[0].upper()}{NOTHING_SENT[1:]}.", *([UNCOUNTED] if self._history else [])]
+            about = [f"{NOTHING_SENT[0].upper()}{NOTHING_SENT[1:]}.", *measured]
             return guarantee.model_copy(update={"reason_if_inf": NOTHING_SENT, "statements": about, "assumptions": []})
         disclosed = assembly.registered.disclosure.side_disclosures(assembly.config.settings())
-        statements, assumptions = [*([UNCOUNTED] if self._history else []), *disclosed], list[str]()
+        statements, assumptions = [*measured, *disclosed], list[str]()
         if (donors := assembly.parts.donors) is not None:
             statements.insert(0, donors_warning(len(donors.users), assembly.n_users))
         if assembly.parts.catalogue_derived and guarantee.reason_if_inf is None:

@@ -105,6 +105,8 @@ class Training(Protocol):
         bit_parity: whether a client's numbers are the same bits whatever clients it is trained with; False where matrix
             products over all clients of a call round by how many there are.
         learns_from_donors: whether the server makes use of histories that people opened.
+        popularity_order: name of what the server publishes by which all items can be ordered by popularity, the larger
+            the more popular; None where it publishes nothing of the kind.
     """
 
     server: Callable[[Any, PublicInfo, Streams], Server]
@@ -114,6 +116,7 @@ class Training(Protocol):
     host_work: str | None = None
     bit_parity: bool = True
     learns_from_donors: bool = False
+    popularity_order: str | None = None
 
     def program(self, server: Any) -> Sequence[PlannedQuery]:
         """All queries of a round, one after the other; by default the server's own schema, once."""

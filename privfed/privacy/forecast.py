@@ -5,7 +5,8 @@ noise on every coordinate makes its upload dense.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pydantic import BaseModel, ConfigDict
@@ -29,6 +30,23 @@ from privfed.privacy.events import (
 from privfed.privacy.guarantee import Guarantee, guarantee_for
 from privfed.privacy.plan import PrivacyPlan, event_for
 from privfed.privacy.sampling import Poisson
+
+
+@dataclass(frozen=True, slots=True)
+class FinalQuery:
+    """A query that comes in a round of its own, after those of training.
+
+    Attributes:
+        schema: its blocks.
+        count: how often it comes in that round.
+    """
+
+    schema: Schema
+    count: int = 1
+
+
+FinalQueryOf = Callable[[PrivacyPlan], FinalQuery | None]
+"""The final query under a plan, whose noise decides how much of a clip norm it takes; None where there is none."""
 
 
 class Forecast(BaseModel):
@@ -76,6 +94,7 @@ def forecast(
     touched_rows: Mapping[str, float] | None = None,
     queries_per_round: int = 1,
     extra_queries: int = 0,
+    final: FinalQuery | None = None,
     seconds_per_round: float | None = None,
 ) -> Forecast:
     """Forecast a run under `plan`.
@@ -90,6 +109,7 @@ def forecast(
             blocks not named are dense. Noise on every coordinate makes all of them dense.
         queries_per_round: number of times that these queries come in a round, each with this download.
         extra_queries: number of further queries of the first round, taken to upload as much as the others.
+        final: a query after all rounds; its bytes are not counted, as it uploads a few numbers.
         seconds_per_round: measured or guessed computing time of one round.
 
     Raises:
@@ -108,18 +128,25 @@ def forecast(
     if unknown := [name for name in touched_rows or () if name not in tables]:
         raise PlanError(f"touched_rows names {unknown[0]!r}, which is not a table among the blocks {list(tables)}")
     of_rounds = partial(
-        planned, plan, queries, population, queries_per_round=queries_per_round, extra_queries=extra_queries
+        planned,
+        plan,
+        queries,
+        population,
+        queries_per_round=queries_per_round,
+        extra_queries=extra_queries,
+        final=final,
     )
     client_bytes = [plan.mechanism.upload_bytes(query, touched_rows or {}, plan.upload_bits) for query in queries]
     up_bytes = sum(client_bytes) * queries_per_round
     one_time = upload_bytes(down) * len(queries) if isinstance(down, Mapping) else down
     down_bytes = float(one_time * queries_per_round)
+    finals = 0 if final is None else final.count
     return Forecast(
         rounds=rounds,
         population=population,
         participants_per_round=per_round,
-        uploads_bound=bound * queries_per_round * len(queries) + extra_queries,
-        uploads_likely=likely * queries_per_round * len(queries) + extra_queries,
+        uploads_bound=bound * queries_per_round * len(queries) + extra_queries + finals,
+        uploads_likely=likely * queries_per_round * len(queries) + extra_queries + finals,
         guarantee=guarantee_for(
             plan, of_rounds(bound), population, of_weight=lambda weight: of_rounds(bound, weight=weight)
         ),
@@ -150,6 +177,7 @@ def planned(
     rounds: int,
     queries_per_round: int = 1,
     extra_queries: int = 0,
+    final: FinalQuery | None = None,
     weight: float = 1.0,
 ) -> Composition:
     """The composition of a user who takes part in `rounds` rounds (who might, where participation is secret).
@@ -161,8 +189,12 @@ def planned(
         rounds: number of rounds that the user takes part in.
         queries_per_round: number of times that these queries come in a round.
         extra_queries: number of further queries of the first round, each like the first of `queries`.
+        final: a query after all rounds.
         weight: of that user's tier.
     """
+    if final is not None:
+        trained = planned(plan, queries, population, rounds, queries_per_round, extra_queries, weight=weight)
+        return _joined(trained, planned(plan, [final.schema], population, 1, final.count, weight=weight))
     events = [event_for(plan, SchemaSummary.from_schema(query), population, weight) for query in queries]
     spending = [event for event in events if not isinstance(event, Empty)]
     if not spending or rounds == 0:
@@ -179,6 +211,20 @@ def planned(
         counts[bounded[0]] += extra_queries
         releases = tuple(Releases(event, count) for event, count in counts.items())
     return Composition(releases, uploads=uploads, rounds=rounds)
+
+
+def _joined(trained: Composition, final: Composition) -> Composition:
+    """Both, equal releases counted together."""
+    counts = Counter[tuple[Bounded, float | None]]()
+    for release in (*trained.releases, *final.releases):
+        counts[release.event, release.rate] += release.count
+    return replace(
+        trained,
+        releases=tuple(Releases(event, count, rate) for (event, rate), count in counts.items()),
+        reasons=tuple(dict.fromkeys(trained.reasons + final.reasons)),
+        uploads=trained.uploads + final.uploads,
+        rounds=trained.rounds + final.rounds,
+    )
 
 
 def _reasons(events: Sequence[Event]) -> tuple[str, ...]:

@@ -6,13 +6,14 @@ several queries of one cohort are one release with the noise of all.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from privfed.contracts import Block, Schema, share_of
 from privfed.privacy.accounting import account
+from privfed.privacy.composition import Composition
 from privfed.privacy.errors import PlanError
-from privfed.privacy.forecast import planned
+from privfed.privacy.forecast import FinalQueryOf, planned
 from privfed.privacy.mechanisms.sizing import NoiseTarget
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.sampling import Poisson
@@ -33,6 +34,7 @@ def plan_for_target(
     extra_queries: int = 0,
     coordinates: int | None = None,
     program: Sequence[Schema] | None = None,
+    final: FinalQueryOf | None = None,
 ) -> PrivacyPlan:
     """`plan` with its noise sized so that no user exceeds `epsilon` in the whole run.
 
@@ -46,6 +48,7 @@ def plan_for_target(
         coordinates: numbers in one upload, which rounding depends on; needed for distributed noise only.
         program: blocks of each query, where the queries of a round are several and use shares of the clip norm or
             differ in length; `queries_per_round` is how often they come.
+        final: the query after all rounds under a plan, which the same epsilon has to cover.
 
     Raises:
         PlanError: the plan's mechanism has no finite epsilon, or a value is out of range.
@@ -76,29 +79,28 @@ def plan_for_target(
         raise PlanError(
             f"the plan '{plan.name}' cannot reach epsilon = {epsilon:g}: its noise cannot be sized"
         ) from None
-    if sized.exact:
+    if sized.exact and final is None:
         return _with(plan, **sized.fields)
     (start,) = sized.fields.values()
-    return _enough(plan, epsilon, start, queries, population, rounds, queries_per_round, extra_queries)
+
+    def composed(noised: PrivacyPlan) -> Composition:
+        last = None if final is None else final(noised)
+        return planned(noised, queries, population, rounds, queries_per_round, extra_queries, last)
+
+    return _enough(plan, epsilon, start, composed)
 
 
 def _enough(
     plan: PrivacyPlan,
     epsilon: float,
     start: float,
-    queries: Sequence[Schema],
-    population: int,
-    rounds: int,
-    queries_per_round: int,
-    extra_queries: int,
+    composed: Callable[[PrivacyPlan], Composition],
 ) -> PrivacyPlan:
     """Search from settings about right: integer noise, unequal shares and extra queries cost more than they say."""
     setting = plan.mechanism.noise_setting or "noise_multiplier"
 
     def total(value: float) -> float:
-        noised = _with(plan, **{setting: value})
-        composition = planned(noised, queries, population, rounds, queries_per_round, extra_queries)
-        return account(composition.event(), plan.delta).epsilon
+        return account(composed(_with(plan, **{setting: value})).event(), plan.delta).epsilon
 
     def noisier(value: float, step: float) -> float:
         return value / step if plan.mechanism.noise_falls else value * step

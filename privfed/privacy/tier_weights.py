@@ -7,7 +7,7 @@ from decimal import ROUND_FLOOR, Context
 from privfed.contracts import Schema
 from privfed.privacy.accounting import account
 from privfed.privacy.errors import PlanError
-from privfed.privacy.forecast import planned
+from privfed.privacy.forecast import FinalQuery, planned
 from privfed.privacy.gaussian_budget import solve_gaussian
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.tiers import Tiers
@@ -17,7 +17,13 @@ _READABLE = Context(prec=5, rounding=ROUND_FLOOR)
 
 
 def with_tiers(
-    plan: PrivacyPlan, tiers: Tiers, rounds: int, population: int, program: Sequence[Schema], extra_queries: int = 0
+    plan: PrivacyPlan,
+    tiers: Tiers,
+    rounds: int,
+    population: int,
+    program: Sequence[Schema],
+    extra_queries: int = 0,
+    final: FinalQuery | None = None,
 ) -> PrivacyPlan:
     """The plan with tiers, each with the weight that brings it as close below its epsilon as five digits let it.
 
@@ -28,6 +34,7 @@ def with_tiers(
         population: number of users.
         program: blocks of the queries of a round.
         extra_queries: number of further queries of the first round.
+        final: the query after all rounds.
 
     Raises:
         PlanError: an epsilon so small that no weight reaches it.
@@ -35,7 +42,7 @@ def with_tiers(
     most = plan.sampling.worst(rounds, population)
 
     def total(weight: float) -> float:
-        composed = planned(plan, program, population, most, extra_queries=extra_queries, weight=weight)
+        composed = planned(plan, program, population, most, extra_queries=extra_queries, final=final, weight=weight)
         return account(composed.event(), plan.delta).epsilon
 
     weights = {

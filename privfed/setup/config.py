@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from privfed.compute.devices import computing_on, usable
 from privfed.contracts import Fidelity
 from privfed.data import SplitSpec
-from privfed.evaluation import Protocol
+from privfed.evaluation import EvaluationSettings, Protocol
 from privfed.federation import (
     Streams,
 )
@@ -104,6 +104,7 @@ class ExperimentConfig(BaseModel):
         boost: behaviour -> standard deviations of a user's scores that its own items of this behaviour gain when its
             device ranks; nothing is sent, and training is as without it (`privfed.evaluation.boost`).
         control: a control to run instead of the method as it is (`privfed.setup.controls`); null runs the method.
+        evaluation: whether quality is measured exactly, or by a noisy sum that the ledger counts.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -125,6 +126,7 @@ class ExperimentConfig(BaseModel):
     deterministic: bool = True
     boost: dict[str, float] = Field(default_factory=dict)
     control: Control | None = None
+    evaluation: EvaluationSettings = EvaluationSettings()
 
     @property
     def method_name(self) -> str:
@@ -139,6 +141,8 @@ class ExperimentConfig(BaseModel):
         for name in ("boost", "control"):
             if not fields[name]:
                 del fields[name]
+        if not self.evaluation.private:
+            del fields["evaluation"]
         if not self.protocol.precision:
             del fields["protocol"]["precision"]
         return fields
@@ -159,6 +163,9 @@ class ExperimentConfig(BaseModel):
         released["dropped"] = [self.taps.inclusion, self.taps.users] if self.taps.inclusion else None
         if self.control is not None:
             released["control"] = self.control
+        if self.evaluation.private:
+            # Its round follows the last one of training, and would meet the noise of a longer run there.
+            released["evaluation"] = [self.evaluation.model_dump(mode="json"), self.rounds]
         return Streams.from_seed(self.seed, json.dumps(released, sort_keys=True))
 
     def computing(self) -> AbstractContextManager[None]:

@@ -48,6 +48,33 @@ def refuse_method(method: Method, settings: MethodConfig, config: ExperimentConf
         )
     if config.control is not None:
         _refuse_control(method, config.control, plan)
+    if config.evaluation.private:
+        _refuse_private_evaluation(config)
+
+
+def _refuse_private_evaluation(config: ExperimentConfig) -> None:
+    """Refuse what quality cannot be measured behind or by inside a budget."""
+    mechanism, protocol = config.privacy.mechanism, config.protocol
+    if mechanism.unbounded_reason is not None or mechanism.trust == "local" or mechanism.unit != "user":
+        raise PlanError(
+            f"evaluation.private measures by a noisy sum of whole users, which the plan {config.privacy.name!r} does "
+            "not make: choose central-gaussian or distributed-gaussian, or give --epsilon"
+        )
+    if protocol.task != "ranking" or protocol.catalogue != "all":
+        raise PlanError(
+            "evaluation.private measures rankings of the whole catalogue, and protocol.task or protocol.catalogue says "
+            "otherwise: set them to ranking and all"
+        )
+    if protocol.select != "last":
+        raise PlanError(
+            f"evaluation.private measures once, after the last round, and protocol.select = {protocol.select!r} chooses "
+            "a round by quality: set protocol.select = 'last'"
+        )
+    if config.control is not None:
+        raise PlanError(
+            f"control = {config.control!r} is compared by exact metrics, and evaluation.private shows none: leave one "
+            "of them out"
+        )
 
 
 def _refuse_control(method: Method, control: Control, plan: PrivacyPlan) -> None:
@@ -90,6 +117,11 @@ def refuse_over_nodes(config: ExperimentConfig) -> None:
         raise PlanError(f"control = {config.control!r} is simulated in one process: run it there, or leave it out")
     if config.split.donors is not None:
         raise PlanError("donors open their history to one process, and no node has it: leave split.donors out")
+    if config.evaluation.private:
+        raise PlanError(
+            "no step of a node measures quality by a noisy sum: set evaluation.private = false, and let the policies "
+            "of nodes decide about exact sums of metrics"
+        )
     mechanism, method = config.privacy.mechanism, config.registered()
     if (reason := mechanism.node_refusal) is not None:
         raise PlanError(reason)

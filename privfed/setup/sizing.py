@@ -6,6 +6,7 @@ is written down, charged and explained is a plan like one that somebody gave num
 """
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,8 @@ from privfed.data import Split
 from privfed.federation import Purpose, Streams
 from privfed.methods import ClientData, Method, PublicInfo
 from privfed.privacy import PlanError, PrivacyPlan, plan_for_target
+from privfed.privacy.closed_forms import gaussian_epsilon
+from privfed.privacy.forecast import FinalQueryOf
 from privfed.privacy.mechanisms.sizing import Target
 from privfed.privacy.tier_weights import with_tiers
 from privfed.privacy.tiers import Tiers
@@ -23,6 +26,7 @@ from privfed.privacy.user_ranges import last_of
 from privfed.privacy.wording import number
 from privfed.setup.config import ExperimentConfig
 from privfed.setup.donors import open_histories
+from privfed.setup.evaluation_query import evaluation_query, metric_vector
 
 _MAX_STEPS, _DIGITS = 8, 5
 _ONE_NUMBER: Schema = {"upload": Block((1,))}
@@ -78,18 +82,20 @@ def planned_rounds(config: ExperimentConfig) -> int:
 def _noised(config: ExperimentConfig, parts: Split, plan: PrivacyPlan, epsilon: float) -> PrivacyPlan:
     """`plan` with its noise sized for the queries that the method makes under that very noise."""
     training, settings, n_users = config.registered().training, config.settings(), parts.train.n_users
-    rounds, program = planned_rounds(config), [_ONE_NUMBER]
+    rounds, program, final = planned_rounds(config), [_ONE_NUMBER], _final(config, plan, epsilon)
     tiers = None if plan.tiers is None else _announced(plan.tiers, config, n_users)
     plan = plan.model_copy(update={"tiers": None})
     for _ in range(_MAX_STEPS):
         extra = training.extra_queries(settings)
         plan = _readable(
             plan_for_target(
-                plan.model_copy(update={"tiers": None}), epsilon, rounds, n_users, program=program, extra_queries=extra
+                plan.model_copy(update={"tiers": None}), epsilon, rounds, n_users, program=program,
+                extra_queries=extra, final=final,
             )
-        )
+        )  # fmt: skip
         if tiers is not None:
-            plan = with_tiers(plan, tiers, rounds, n_users, program, extra)
+            last = None if final is None else final(plan)
+            plan = with_tiers(plan, tiers, rounds, n_users, program, extra, last)
         # What a server asks may depend on how much noise it was told of: the queries have to be those of this plan.
         asked, program = program, _program(config, parts, plan)
         if asked == program:
@@ -114,6 +120,24 @@ def _announced(tiers: Tiers, config: ExperimentConfig, n_users: int) -> Tiers:
     users = np.arange(n_users)
     drawn = on_host(Streams.from_seed(config.seed).uniform(Purpose.TIER, 0, 0, users.tolist(), 1))[:, 0]
     return tiers.named(tiers.positions(users, drawn))
+
+
+def _final(config: ExperimentConfig, plan: PrivacyPlan, epsilon: float) -> FinalQueryOf | None:
+    """The query that measures quality, where that is private.
+
+    Raises:
+        PlanError: it alone costs more than everything may.
+    """
+    settings = config.evaluation
+    if not settings.private:
+        return None
+    alone = gaussian_epsilon(settings.mu, plan.delta)
+    if alone >= epsilon:
+        raise PlanError(
+            f"evaluation.mu = {settings.mu:g} alone costs epsilon {alone:.3g} of the {epsilon:g} that training and "
+            "evaluation may cost together: set a smaller evaluation.mu"
+        )
+    return partial(evaluation_query, settings, metric_vector(config))
 
 
 def _readable(plan: PrivacyPlan) -> PrivacyPlan:
@@ -159,9 +183,10 @@ def _choices(
     if target.epsilon is not None and mechanism.noise_setting is not None:
         value = f"{getattr(mechanism, mechanism.noise_setting):.4g}"
         people = "everybody" if plan.sampling.kind == "all" else plan.sampling.label
+        measured = f" and a measurement of mu {number(config.evaluation.mu)}" if config.evaluation.private else ""
         said.append(
             f"Epsilon {number(target.epsilon)} at delta {number(plan.delta)} needs {mechanism.noise_setting} = {value} "
-            f"over {rounds:,} round{'s' if rounds > 1 else ''} of {people}."
+            f"over {rounds:,} round{'s' if rounds > 1 else ''} of {people}{measured}."
         )
     if plan.tiers is not None:
         said.append(

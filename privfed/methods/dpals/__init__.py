@@ -23,6 +23,7 @@ from privfed.methods.dpals.published import AS_PUBLISHED
 from privfed.methods.dpals.server import DPALSServer
 from privfed.methods.method import Method, PlannedQuery, ServerReads, Training
 from privfed.methods.preset import PUBLISHED
+from privfed.methods.shared.popular_head import ORDER
 
 
 class DPALSTraining(Training):
@@ -31,6 +32,7 @@ class DPALSTraining(Training):
     server = DPALSServer
     clients = DPALSClients
     step = None
+    popularity_order = ORDER
     chunk = 256
 
     def program(self, server: DPALSServer) -> Sequence[PlannedQuery]:

@@ -16,6 +16,7 @@ from privfed.methods.method import Method, PlannedQuery, ServerReads, Training
 from privfed.methods.private_autoencoder.client import PrivateAutoencoderClients
 from privfed.methods.private_autoencoder.config import PrivateAutoencoderConfig, PrivateAutoencoderConstants
 from privfed.methods.private_autoencoder.server import PrivateAutoencoderServer
+from privfed.methods.shared.popular_head import ORDER
 
 
 class PrivateAutoencoderTraining(Training):
@@ -24,6 +25,7 @@ class PrivateAutoencoderTraining(Training):
     server = PrivateAutoencoderServer
     clients = PrivateAutoencoderClients
     step = None
+    popularity_order = ORDER
     chunk = 256
     # All rows of a call go through one matrix product, whose rounding depends on how many there are.
     bit_parity = False

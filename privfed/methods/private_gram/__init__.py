@@ -21,6 +21,7 @@ from privfed.methods.private_gram.client import PrivateGramClients
 from privfed.methods.private_gram.config import HeadShown, PrivateGramConfig, PrivateGramConstants
 from privfed.methods.private_gram.history_model import GramModel
 from privfed.methods.private_gram.server import NoFeaturesError, PrivateGramServer
+from privfed.methods.shared.popular_head import ORDER
 
 
 class PrivateGramTraining(Training):
@@ -29,6 +30,7 @@ class PrivateGramTraining(Training):
     server = PrivateGramServer
     clients = PrivateGramClients
     step = None
+    popularity_order = ORDER
     chunk = 256
     host_work = "the estimate of the weights from the released sums"
     learns_from_donors = True

@@ -11,7 +11,7 @@ from privfed.engines.nodes.errors import NodesError, PolicyRefused
 from privfed.engines.nodes.loopback import InProcess
 from privfed.engines.nodes.policy import Policy
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, PrivateEvaluation
+from privfed.experiment import Experiment, ExactEvaluation
 from privfed.federation import Streams
 from privfed.guards import ClientGuard, RingCode
 from privfed.privacy import PlanError, PrivacyPlan
@@ -115,7 +115,7 @@ def test_sums_of_metrics_are_those_of_a_simulation(federation: Callable[..., Any
     trained = f.train(parts=("valid", "test"))
     reference = Experiment(f.config, f.parts)
     reference.run(parts=())
-    expected = PrivateEvaluation(reference, ("valid", "test")).result(1)
+    expected = ExactEvaluation(reference, ("valid", "test")).result(1)
     for part, result in expected.results.items():
         found = trained.history[-1].results[part]
         assert found.n_users == result.n_users
