@@ -50,6 +50,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--users", type=int, default=100, help="audited users")
+    parser.add_argument(
+        "--workers", type=int, help="processes; FedDAE as published takes 6 GiB in each (default: cores)"
+    )
     parser.add_argument("--out", type=Path, default=Path("audits/five"))
     options = parser.parse_args()
 
@@ -74,6 +77,7 @@ def main() -> None:
             config,
             interactions,
             options.out,
+            workers=options.workers,
             progress=lambda sign: bar.update(task, completed=sign.done_steps, description=sign.cell),
         )
     for line in statement_lines(report, synthetic=interactions.card.synthetic):
