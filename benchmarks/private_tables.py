@@ -2,9 +2,15 @@
 
 from collections.abc import Sequence
 
-from benchmarks.figures import Row, difference, figure, mean, named, only, values
+import numpy as np
+
+from benchmarks.figures import Row, difference, figure, mean, named, only, signed, values
 from benchmarks.harness import results
 from benchmarks.markdown import table
+from benchmarks.quality.forecast import from_samples, left_out, reached
+
+_A_TENTH = 0.22
+"""Samples of a tenth are smaller shares of the people than this, and those of three tenths larger."""
 
 CATALOGUES = {
     "amazon-instant-video": "Amazon video",
@@ -251,3 +257,33 @@ def bridge_differences() -> list[str]:
                     body.append([SYSTEMS[system], str(epsilon), name, *cells])
     head = ["system", "epsilon", "variant", "less the system alone", "less the Gram matrix alone"]
     return table(head, body, "lllrr")
+
+
+def forecasts() -> list[str]:
+    """NDCG@20 as measured, and how far off a forecast from three tenths of the people was, by epsilon."""
+    points = [one for one in from_samples(results("forecast")) if one["sample"] > _A_TENTH * one["users"]]
+    epsilons = sorted({one["epsilon"] for one in points})
+    rows = []
+    for data in dict.fromkeys(one["data"] for one in points):
+        own = {one["epsilon"]: one for one in points if one["data"] == data}
+        first = next(iter(own.values()))
+        cells = [f"{figure(own[e]['ndcg'], 3)}, {signed(own[e]['error'], 3)}" for e in epsilons]
+        rows.append([data, f"{first['users']:,}", f"{first['sample']:,}", figure(first["popularity"], 3), *cells])
+    head = ["catalogue", "people", "open histories", "popularity", *(f"epsilon {e:g}" for e in epsilons)]
+    return table(head, rows)
+
+
+def forecast_errors() -> list[str]:
+    """How often forecasts are near, and how far off the rule is without any history."""
+    rows = results("forecast")
+    points = [one for one in from_samples(rows) if one["sample"] > _A_TENTH * one["users"]]
+    near = sum(abs(one["error"]) <= 0.01 for one in points)
+    off = [abs(one["error"]) for one in points]
+    rule = [float(np.exp(np.abs(miss).mean())) for miss in left_out(reached(rows)).values()]
+    return [
+        f"{near} of {len(points)} forecasts are within .01 of what was measured; the mean error is "
+        f"{figure(float(np.mean(off)), 4)}. The rule of public numbers alone is off by a factor of "
+        f"{figure(float(np.mean(rule)), 2)} on catalogues that it was not fitted on ({len(rule)}, one left out at a "
+        f"time).",
+        "",
+    ]

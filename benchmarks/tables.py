@@ -178,6 +178,8 @@ TABLES = (
     Table("results/papers/fair.md", "unequal uploads", reproduction_tables.unequal_uploads, ("unequal_attacks",)),
     Table("explanation/attacks/imia.md", "IMIA", reproduction_tables.imia, ("imia",)),
     Table("explanation/canaries.md", "canaries", reproduction_tables.canaries, ("canaries",)),
+    Table("results/private_recommender.md", "forecasts", private_tables.forecasts, ("forecast",)),
+    Table("results/private_recommender.md", "forecast errors", private_tables.forecast_errors, ("forecast",)),
     Table("results/private_recommender.md", "budgets", private_tables.budgets, ("private_gram_table_ml-1m",)),
     Table(
         "results/private_recommender.md",

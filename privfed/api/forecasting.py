@@ -17,6 +17,8 @@ from privfed.updates import packed_size
 
 _WORTH, _HARDLY = 1.1, 1.02
 """Quality over popularity from which a model is worth the trouble, and below which it is hardly better."""
+_SAMPLE_LIMITS = 4.0
+"""mu of the noise on a sample from which on the sample itself limits what it shows."""
 _NUMBER, _RING = 4, 8
 """Bytes of a number in the open and in a secure sum."""
 
@@ -118,11 +120,12 @@ def forecast(
     constants = PrivateGramConstants.from_config(
         PrivateGramConfig(), NoisySums(there, 1.0, 1 / mu), items, content=described
     )
+    pilot = None
     if sample is None:
         ratio = expected_ratio(there, items, history, mu)
     else:
-        found = measured_on(sample, there * mu)
-        ratio, popularity = ExpectedRatio.around(found.ratio, SAMPLE_SPREAD), popularity or found.popularity
+        pilot = measured_on(sample, there * mu)
+        ratio, popularity = ExpectedRatio.around(pilot.ratio, SAMPLE_SPREAD), popularity or pilot.popularity
     size = items + packed_size(constants.head)
     return Outlook(
         epsilon=epsilon,
@@ -135,7 +138,7 @@ def forecast(
         head=constants.head,
         up_bytes=size * (_RING if trust == "distributed" else _NUMBER),
         down_bytes=(constants.head**2 + 3 * constants.head + items) * _NUMBER,
-        risks=tuple(_risks(people, lost, trust, ratio)),
+        risks=tuple(_risks(people, lost, trust, ratio, 0.0 if pilot is None else there * mu / pilot.people)),
         verdict=_verdict(ratio, epsilon),
     )
 
@@ -153,8 +156,11 @@ def _refuse(*, people: int, items: int, history: float, lost: float, popularity:
         raise UseError(f"trust = {trust!r} is not known to private-gram's forecast: choose central or distributed")
 
 
-def _risks(people: int, lost: float, trust: str, ratio: ExpectedRatio) -> list[str]:
+def _risks(people: int, lost: float, trust: str, ratio: ExpectedRatio, pilot_mu: float) -> list[str]:
     risks = []
+    if pilot_mu > _SAMPLE_LIMITS:
+        risks.append("the sample says less than so many people behind so little noise would: take the forecast as a "
+                     "lower end, or give more histories")  # fmt: skip
     if trust == "distributed" and lost > 0.5:
         risks.append("noise comes in shares that are sized for half of the people, and more are lost: rounds will be "
                      "refused")  # fmt: skip
