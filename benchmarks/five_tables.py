@@ -43,8 +43,8 @@ class Setting:
         mechanism: in words.
         epsilon: of the run; infinite without a guarantee.
         ndcg: mean of NDCG@10.
-        excess: AUC of the attack that one half of the audited people chose, on the other half, less popularity's there.
-        attack: which that is in most seeds, with what it looks at.
+        excess: AUC of the strongest attack less that of popularity in the same game.
+        attack: the strongest, with what it looks at.
     """
 
     system: str
@@ -82,7 +82,7 @@ def settings() -> Iterator[Setting]:
                 epsilon,
                 statistics.fmean(values(runs, "ndcg")),
                 statistics.fmean(row["excess"] or 0.0 for row in runs),
-                statistics.mode(f"{row['attack']} ({row['tap']})" for row in runs),
+                f"{first['attack']} ({first['tap']})",
             )
 
 
@@ -112,7 +112,7 @@ def audited() -> list[str]:
         for one in settings()
     ]
     head = ["system", "mechanism", "guaranteed", "NDCG@10", "against popularity", "attack less popularity, AUC"]
-    return table([*head, "attack"], rows, "lllrrrl")
+    return table([*head, "strongest attack"], rows, "lllrrrl")
 
 
 def readme() -> list[str]:
@@ -131,7 +131,9 @@ def readme() -> list[str]:
                 f"{100 * (one.ndcg / base - 1):+.0f} %",
             ]
         )
-    return table(["system", "its chosen attack finds", "guaranteed", "NDCG@10 against popularity"], rows, "lllr")
+    return table(
+        ["system", "the strongest of many attacks finds", "guaranteed", "NDCG@10 against popularity"], rows, "lllr"
+    )
 
 
 COLOURS = {

@@ -141,7 +141,7 @@ def mechanisms(name: str) -> list[str]:
         for one in settings()
         if one.system == name
     ]
-    head = ["mechanism", "guaranteed", "chosen attack less popularity, AUC", "attack", "NDCG@10 against popularity"]
+    head = ["mechanism", "guaranteed", "strongest attack less popularity, AUC", "attack", "NDCG@10 against popularity"]
     return table(head, rows, "llrlr")
 
 
