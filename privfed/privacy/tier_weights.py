@@ -10,14 +10,19 @@ from privfed.privacy.errors import PlanError
 from privfed.privacy.forecast import planned
 from privfed.privacy.gaussian_budget import solve_gaussian
 from privfed.privacy.plan import PrivacyPlan
-from privfed.privacy.tiers import Tiers
+from privfed.privacy.tiers import BudgetTiers
 
 _TOLERANCE, _FIRST_STEP, _SMALLEST = 5e-4, 1 + 1e-3, 1e-6
 _READABLE = Context(prec=5, rounding=ROUND_FLOOR)
 
 
 def with_tiers(
-    plan: PrivacyPlan, tiers: Tiers, rounds: int, population: int, program: Sequence[Schema], extra_queries: int = 0
+    plan: PrivacyPlan,
+    tiers: BudgetTiers,
+    rounds: int,
+    population: int,
+    program: Sequence[Schema],
+    extra_queries: int = 0,
 ) -> PrivacyPlan:
     """The plan with tiers, each with the weight that brings it as close below its epsilon as five digits let it.
 
