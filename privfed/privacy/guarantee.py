@@ -175,7 +175,7 @@ def _tier_claims(plan: PrivacyPlan, tiers: BudgetTiers, of_weight: Callable[[flo
                 chosen=tier.epsilon,
                 weight=weight,
                 share=tier.share,
-                sentence=tier_sentence(name, epsilon, weight, tier.share),
+                sentence=tier_sentence(name, epsilon, tier.epsilon, weight, tier.share),
             )
         )
     return claims

@@ -116,13 +116,14 @@ def _guaranteed(plan: PrivacyPlan, account: AccountedEpsilon, composition: Compo
     ]
 
 
-def tier_sentence(name: str, epsilon: float, weight: float, share: float) -> str:
+def tier_sentence(name: str, epsilon: float, chosen: float, weight: float, share: float) -> str:
     """What people of a tier get, in one sentence."""
     who = f"Who chose {name} ({share:.3g} of the users)"
     if weight == 0:
         return f"{who} contributes nothing and loses nothing: epsilon = 0."
     counted = "counts in full" if weight == 1 else f"is multiplied by {weight:.4g} after the clip"
-    return f"{who} has epsilon = {epsilon:.4g}: the upload {counted}, under the same noise."
+    more = f", more than the {chosen:g} that was chosen" if epsilon > chosen else ""
+    return f"{who} has epsilon = {epsilon:.4g}{more}: the upload {counted}, under the same noise."
 
 
 def _chosen_budgets(plan: PrivacyPlan, tiers: BudgetTiers, of_tiers: Sequence[str]) -> list[str]:

@@ -27,6 +27,8 @@ from privfed.privacy.wording import number
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 _HIDDEN = "hidden"
 _WHOLE = 1e-6
+_AUDITED = 1e6
+"""What an audit multiplies budgets by: it repeats queries far more often than they allow, and claims nothing by it."""
 
 
 class BudgetTier(BaseModel):
@@ -145,6 +147,14 @@ class BudgetTiers(BaseModel):
         """All tiers in a few words."""
         return "tiers " + ", ".join(f"{name} {number(t.epsilon)} ({t.share:.3g})" for name, t in self.levels)
 
+    def epsilon(self, name: str) -> float:
+        """What nobody of the tier is to exceed.
+
+        Raises:
+            PlanError: there is none of that name.
+        """
+        return self.levels[self.position(name)][1].epsilon
+
     def weight(self, name: str) -> float:
         """What an upload of the tier counts.
 
@@ -153,15 +163,15 @@ class BudgetTiers(BaseModel):
         """
         return float(self.weights[self.position(name)])
 
-    def position(self, name: str | None) -> int:
-        """Place of a tier among all, None for the most careful one.
+    def position(self, name: str) -> int:
+        """Place of a tier among all.
 
         Raises:
             PlanError: there is none of that name.
         """
-        if name is not None and name not in self.names:
+        if name not in self.names:
             raise PlanError(f"there is no tier {name!r}: choose one of {', '.join(self.names)}")
-        return 0 if name is None else self.names.index(name)
+        return self.names.index(name)
 
     def positions(
         self, users: Int64[np.ndarray, " users"], drawn: Float64[np.ndarray, " users"]
@@ -199,7 +209,10 @@ class BudgetTiers(BaseModel):
 
     def with_everybody_in(self, name: str) -> "BudgetTiers":
         """The same, with all users in one tier: what an audit of that tier runs under."""
-        everybody = {other: {"share": float(other == name), "members": None} for other in self.names}
+        everybody = {
+            other: {"share": float(other == name), "members": None, "epsilon": _AUDITED * tier.epsilon}
+            for other, tier in self.levels
+        }
         return self._changed(everybody)
 
     def _changed(self, fields: Mapping[str, Mapping[str, Any]]) -> "BudgetTiers":
