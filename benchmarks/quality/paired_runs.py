@@ -66,7 +66,8 @@ class PairedRuns:
             return np.empty(0)
         counted = np.isfinite(rows).sum(0)
         # Whom every seed leaves out is NaN, without a warning.
-        return np.divide(np.nansum(rows, 0), counted, out=np.full(len(counted), np.nan), where=counted > 0)
+        means: np.ndarray = np.divide(np.nansum(rows, 0), counted, out=np.full(len(counted), np.nan), where=counted > 0)
+        return means
 
     def _save(self) -> None:
         self.record.save()

@@ -30,7 +30,7 @@ from privfed.federation import Streams
 from privfed.guards.tier_weights import tiers_of
 from privfed.privacy import PrivacyPlan
 from privfed.privacy.tier_weights import with_tiers
-from privfed.privacy.tiers import Tiers
+from privfed.privacy.tiers import BudgetTiers
 
 DATA = ("ml-1m", "ml-100k", "lastfm-2k", "tenrec-qba-small")
 MIXTURES = {"1 in 5": 0.2, "1 in 2": 0.5}
@@ -38,7 +38,7 @@ MIXTURES = {"1 in 5": 0.2, "1 in 2": 0.5}
 ALL_AT = ("all at 1", "all at 2", "all at 4", "all at 8")
 
 
-def variants() -> dict[str, Tiers]:
+def variants() -> dict[str, BudgetTiers]:
     """Tiers of every variant, all with two names, so that the same people are careful in all of them."""
     made = {name: _tiers(float(name.split()[-1]), float(name.split()[-1]), 0.5) for name in ALL_AT}
     for name, generous in MIXTURES.items():
@@ -47,11 +47,11 @@ def variants() -> dict[str, Tiers]:
     return made
 
 
-def _tiers(careful: float, generous: float, share: float) -> Tiers:
-    return Tiers.model_validate({"careful": (careful, 1 - share), "generous": (generous, share)})
+def _tiers(careful: float, generous: float, share: float) -> BudgetTiers:
+    return BudgetTiers.model_validate({"careful": (careful, 1 - share), "generous": (generous, share)})
 
 
-def plan_of(tiers: Tiers, users: int) -> PrivacyPlan:
+def plan_of(tiers: BudgetTiers, users: int) -> PrivacyPlan:
     """Both queries of a run use shares of one clip norm that add up to 1, so one release is what is sized."""
     bare = plan(tiers.largest, users)
     if tiers.levels[0][1].epsilon == tiers.largest:

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from privfed.compute.devices import on_host, placed
 from privfed.federation import Purpose, Streams
-from privfed.privacy.tiers import Tiers
+from privfed.privacy.tiers import BudgetTiers
 
 
-def tiers_of(tiers: Tiers, streams: Streams, users: Int64[Tensor, " users"]) -> Int64[np.ndarray, " users"]:
+def tiers_of(tiers: BudgetTiers, streams: Streams, users: Int64[Tensor, " users"]) -> Int64[np.ndarray, " users"]:
     """The tier of every user, as its place among all; a user is in one tier for good, whatever is released.
 
     Args:
@@ -24,7 +24,7 @@ def tiers_of(tiers: Tiers, streams: Streams, users: Int64[Tensor, " users"]) -> 
 
 
 def weights_of(
-    tiers: Tiers | None, streams: Streams, users: Int64[Tensor, " users"], tier: str | None = None
+    tiers: BudgetTiers | None, streams: Streams, users: Int64[Tensor, " users"], tier: str | None = None
 ) -> Float64[Tensor, " users"]:
     """What the uploads of some users count.
 

@@ -27,7 +27,7 @@ from privfed.privacy.padding.base import SupportClaim
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.sampling import Trust
 from privfed.privacy.statements import assumptions_for, statements_for, tier_sentence
-from privfed.privacy.tiers import Tiers
+from privfed.privacy.tiers import BudgetTiers
 
 
 class TierClaim(BaseModel):
@@ -164,7 +164,7 @@ def guarantee_for(
     )
 
 
-def _tier_claims(plan: PrivacyPlan, tiers: Tiers, of_weight: Callable[[float], Composition]) -> list[TierClaim]:
+def _tier_claims(plan: PrivacyPlan, tiers: BudgetTiers, of_weight: Callable[[float], Composition]) -> list[TierClaim]:
     claims = []
     for (name, tier), weight in zip(tiers.levels, tiers.weights.tolist(), strict=True):
         epsilon = account(of_weight(weight).event(), plan.delta).epsilon
@@ -175,7 +175,7 @@ def _tier_claims(plan: PrivacyPlan, tiers: Tiers, of_weight: Callable[[float], C
                 chosen=tier.epsilon,
                 weight=weight,
                 share=tier.share,
-                sentence=tier_sentence(name, epsilon, weight, tier.share),
+                sentence=tier_sentence(name, epsilon, tier.epsilon, weight, tier.share),
             )
         )
     return claims

@@ -29,7 +29,7 @@ from privfed.privacy.mechanisms.registry import AnyMechanism, preset, read_mecha
 from privfed.privacy.mechanisms.sizing import Target
 from privfed.privacy.mechanisms.unsized import EPSILON
 from privfed.privacy.sampling import All, Sampling
-from privfed.privacy.tiers import Tiers, read_tiers
+from privfed.privacy.tiers import BudgetTiers, read_tiers
 from privfed.privacy.wording import number
 
 _TARGET, _FOR_A_TARGET_ALONE = "target_epsilon", "central_gaussian"
@@ -58,7 +58,7 @@ class PrivacyPlan(BaseModel):
         default=None, ge=2, le=16, description="bits of each number of a single upload, 2 to 16; null sends 32"
     )
 
-    tiers: Tiers | None = Field(default=None, description="budgets that people choose: name -> epsilon and share")
+    tiers: BudgetTiers | None = Field(default=None, description="budgets that people choose: name -> epsilon and share")
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_used(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class PrivacyPlan(BaseModel):
         if not isinstance(data, Mapping) or data.get("tiers") is None:
             return data
         given = data["tiers"]
-        tiers = given if isinstance(given, Tiers) else configure(Tiers, read_tiers(given))
+        tiers = given if isinstance(given, BudgetTiers) else configure(BudgetTiers, read_tiers(given))
         mechanism = data.get("mechanism", {"kind": _FOR_A_TARGET_ALONE})
         if not isinstance(mechanism, Mapping) or tiers.sized:
             return {**data, "tiers": tiers}
@@ -273,7 +273,7 @@ class PrivacyPlan(BaseModel):
         return "-".join(parts).lower()
 
 
-def _decided(tiers: Tiers, what: str) -> str:
+def _decided(tiers: BudgetTiers, what: str) -> str:
     return (
         f"tiers decide the noise, by the largest epsilon of theirs ({tiers.largest:g}), and {what} given beside them: "
         "leave one of the two out"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from privfed.privacy.accounting import BASIC, CLOSED_FORMS, PLD, PRV, RDP, AccountedEpsilon
 from privfed.privacy.composition import Composition
 from privfed.privacy.plan import PrivacyPlan
-from privfed.privacy.tiers import Tiers
+from privfed.privacy.tiers import BudgetTiers
 from privfed.privacy.upload_bits import levels
 from privfed.privacy.wording import counted
 
@@ -116,16 +116,17 @@ def _guaranteed(plan: PrivacyPlan, account: AccountedEpsilon, composition: Compo
     ]
 
 
-def tier_sentence(name: str, epsilon: float, weight: float, share: float) -> str:
+def tier_sentence(name: str, epsilon: float, chosen: float, weight: float, share: float) -> str:
     """What people of a tier get, in one sentence."""
     who = f"Who chose {name} ({share:.3g} of the users)"
     if weight == 0:
         return f"{who} contributes nothing and loses nothing: epsilon = 0."
     counted = "counts in full" if weight == 1 else f"is multiplied by {weight:.4g} after the clip"
-    return f"{who} has epsilon = {epsilon:.4g}: the upload {counted}, under the same noise."
+    more = f", more than the {chosen:g} that was chosen" if epsilon > chosen else ""
+    return f"{who} has epsilon = {epsilon:.4g}{more}: the upload {counted}, under the same noise."
 
 
-def _chosen_budgets(plan: PrivacyPlan, tiers: Tiers, of_tiers: Sequence[str]) -> list[str]:
+def _chosen_budgets(plan: PrivacyPlan, tiers: BudgetTiers, of_tiers: Sequence[str]) -> list[str]:
     """What personal budgets mean, and what the choice itself shows."""
     seen_by = {
         "central": "only the trusted server, which sees how long uploads are, could tell who chose what",

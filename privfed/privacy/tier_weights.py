@@ -10,7 +10,7 @@ from privfed.privacy.errors import PlanError
 from privfed.privacy.forecast import FinalQuery, planned
 from privfed.privacy.gaussian_budget import solve_gaussian
 from privfed.privacy.plan import PrivacyPlan
-from privfed.privacy.tiers import Tiers
+from privfed.privacy.tiers import BudgetTiers
 
 _TOLERANCE, _FIRST_STEP, _SMALLEST = 5e-4, 1 + 1e-3, 1e-6
 _READABLE = Context(prec=5, rounding=ROUND_FLOOR)
@@ -18,7 +18,7 @@ _READABLE = Context(prec=5, rounding=ROUND_FLOOR)
 
 def with_tiers(
     plan: PrivacyPlan,
-    tiers: Tiers,
+    tiers: BudgetTiers,
     rounds: int,
     population: int,
     program: Sequence[Schema],

@@ -1,4 +1,4 @@
-"""`Tiers`: personal budgets in one sum, by which every person chooses how much of a run's noise is theirs.
+"""`BudgetTiers`: personal budgets in one sum, by which every person chooses how much of a run's noise is theirs.
 
 The upload of a person of the most generous tier counts in full and decides how wide the noise is. Everybody else's
 is clipped to the same norm first and then multiplied by the weight of their tier, so under the very same noise their
@@ -27,9 +27,11 @@ from privfed.privacy.wording import number
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 _HIDDEN = "hidden"
 _WHOLE = 1e-6
+_AUDITED = 1e6
+"""What an audit multiplies budgets by: it repeats queries far more often than they allow, and claims nothing by it."""
 
 
-class Tier(BaseModel):
+class BudgetTier(BaseModel):
     """People who chose the same budget.
 
     Attributes:
@@ -57,7 +59,7 @@ class Tier(BaseModel):
         return {key: getattr(self, key) for key in type(self).model_fields if getattr(self, key) is not None}
 
 
-class Tiers(BaseModel):
+class BudgetTiers(BaseModel):
     """All tiers of a plan, the most careful one first.
 
     Attributes:
@@ -67,7 +69,7 @@ class Tiers(BaseModel):
     """
 
     model_config = CONFIG
-    levels: tuple[tuple[str, Tier], ...] = Field(min_length=1)
+    levels: tuple[tuple[str, BudgetTier], ...] = Field(min_length=1)
     hidden: bool = True
 
     @model_validator(mode="before")
@@ -145,6 +147,14 @@ class Tiers(BaseModel):
         """All tiers in a few words."""
         return "tiers " + ", ".join(f"{name} {number(t.epsilon)} ({t.share:.3g})" for name, t in self.levels)
 
+    def epsilon(self, name: str) -> float:
+        """What nobody of the tier is to exceed.
+
+        Raises:
+            PlanError: there is none of that name.
+        """
+        return self.levels[self.position(name)][1].epsilon
+
     def weight(self, name: str) -> float:
         """What an upload of the tier counts.
 
@@ -153,15 +163,15 @@ class Tiers(BaseModel):
         """
         return float(self.weights[self.position(name)])
 
-    def position(self, name: str | None) -> int:
-        """Place of a tier among all, None for the most careful one.
+    def position(self, name: str) -> int:
+        """Place of a tier among all.
 
         Raises:
             PlanError: there is none of that name.
         """
-        if name is not None and name not in self.names:
+        if name not in self.names:
             raise PlanError(f"there is no tier {name!r}: choose one of {', '.join(self.names)}")
-        return 0 if name is None else self.names.index(name)
+        return self.names.index(name)
 
     def positions(
         self, users: Int64[np.ndarray, " users"], drawn: Float64[np.ndarray, " users"]
@@ -182,11 +192,11 @@ class Tiers(BaseModel):
                 at[among(tier.members, users)] = place
         return at
 
-    def with_weights(self, weights: Mapping[str, float]) -> "Tiers":
+    def with_weights(self, weights: Mapping[str, float]) -> "BudgetTiers":
         """The same with what was found."""
         return self._changed({name: {"weight": weight} for name, weight in weights.items()})
 
-    def named(self, chosen: Int64[np.ndarray, " users"]) -> "Tiers":
+    def named(self, chosen: Int64[np.ndarray, " users"]) -> "BudgetTiers":
         """The same with everybody's public choice (as places among all tiers) written down, and the shares that follow.
 
         Args:
@@ -197,18 +207,21 @@ class Tiers(BaseModel):
             {name: {"share": len(of) / len(chosen), "members": to_ranges(of)} for name, of in by_tier.items()}
         )
 
-    def with_everybody_in(self, name: str) -> "Tiers":
+    def with_everybody_in(self, name: str) -> "BudgetTiers":
         """The same, with all users in one tier: what an audit of that tier runs under."""
-        everybody = {other: {"share": float(other == name), "members": None} for other in self.names}
+        everybody = {
+            other: {"share": float(other == name), "members": None, "epsilon": _AUDITED * tier.epsilon}
+            for other, tier in self.levels
+        }
         return self._changed(everybody)
 
-    def _changed(self, fields: Mapping[str, Mapping[str, Any]]) -> "Tiers":
+    def _changed(self, fields: Mapping[str, Mapping[str, Any]]) -> "BudgetTiers":
         tables = {name: tier.model_dump() | dict(fields[name]) for name, tier in self.levels}
-        return Tiers.model_validate({**tables, _HIDDEN: self.hidden})
+        return BudgetTiers.model_validate({**tables, _HIDDEN: self.hidden})
 
 
 def read_tiers(given: Any) -> Any:
-    """Fields of `Tiers` from `careful=1:0.8,generous=8:0.2`, or from tables (or pairs) by name, and `hidden`.
+    """Fields of `BudgetTiers` from `careful=1:0.8,generous=8:0.2`, or from tables (or pairs) by name, and `hidden`.
 
     Raises:
         PlanError: it is neither.
@@ -238,13 +251,13 @@ def _word(part: str, text: str) -> tuple[str, Any]:
     )
 
 
-def _tier(name: str, value: Any) -> Tier:
+def _tier(name: str, value: Any) -> BudgetTier:
     """A tier from its table, or from a pair (epsilon, share)."""
     if isinstance(value, tuple | list) and len(value) == 2:
         value = {"epsilon": value[0], "share": value[1]}
     if not isinstance(value, Mapping):
         raise PlanError(f"tiers.{name} = {value!r} is not allowed: give a table with epsilon and share")
     try:
-        return configure(Tier, value)
+        return configure(BudgetTier, value)
     except PlanError as error:
         raise PlanError(f"tiers.{name}.{error}") from error

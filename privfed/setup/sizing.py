@@ -21,7 +21,7 @@ from privfed.privacy.closed_forms import gaussian_epsilon
 from privfed.privacy.forecast import FinalQueryOf
 from privfed.privacy.mechanisms.sizing import Target
 from privfed.privacy.tier_weights import with_tiers
-from privfed.privacy.tiers import Tiers
+from privfed.privacy.tiers import BudgetTiers
 from privfed.privacy.user_ranges import last_of
 from privfed.privacy.wording import number
 from privfed.setup.config import ExperimentConfig
@@ -106,7 +106,7 @@ def _noised(config: ExperimentConfig, parts: Split, plan: PrivacyPlan, epsilon: 
     )
 
 
-def _announced(tiers: Tiers, config: ExperimentConfig, n_users: int) -> Tiers:
+def _announced(tiers: BudgetTiers, config: ExperimentConfig, n_users: int) -> BudgetTiers:
     """The tiers with the shares that means may divide by: those of this population where choices are public.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from privfed.methods import Method
 from privfed.privacy import PlanError, PrivacyPlan, configure
-from privfed.privacy.tiers import Tiers, read_tiers
+from privfed.privacy.tiers import BudgetTiers, read_tiers
 
 SizedTrust = Literal["central", "distributed", "local"]
 _MECHANISMS: dict[str, str] = {
@@ -76,7 +76,7 @@ def plan_for_tiers(
     Raises:
         PlanError: as there, or tiers that do not fit together or the mechanism.
     """
-    chosen = configure(Tiers, read_tiers(tiers))
+    chosen = configure(BudgetTiers, read_tiers(tiers))
     bare = plan_for_epsilon(chosen.largest, registered, population, plan=plan, trust=trust, delta=delta)
     return PrivacyPlan.from_dict(bare.to_dict() | {"tiers": chosen})
 

@@ -496,3 +496,25 @@ def test_replacing_a_history_by_another_takes_two_steps():
 def test_an_upload_of_nothing_costs_nothing():
     assert query_epsilon(PrivacyPlan.parse(CENTRAL), [{}], USERS) == 0
     assert query_epsilon(PrivacyPlan.parse("none"), [REAL], USERS) == math.inf
+
+
+def test_every_tier_is_held_against_its_own_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiers = ",tiers.careful.epsilon=1,tiers.careful.share=0.5,tiers.careful.weight=0.25"
+    plan = PrivacyPlan.parse(CENTRAL + tiers + ",tiers.free.epsilon=8,tiers.free.share=0.5,tiers.free.weight=1")
+    schema = {"head": Block((8,))}
+
+    def bounds() -> dict[str, tuple[float, float, bool]]:
+        rows = audit_mechanism(plan, schema, USERS, draws=600)
+        return {row.audited: (row.value, row.accounted, row.consistent) for row in rows}
+
+    honest = bounds()
+    assert all(consistent for _, _, consistent in honest.values())
+    assert {name.rpartition("tier ")[2] for name in honest} == {"careful", "free"}
+    careful, free = (honest[f"one upload in a sum, tier {name}"] for name in ("careful", "free"))
+    assert careful[1] < 0.3 * free[1]
+    assert free[0] > 0.5 * free[1]
+    monkeypatch.setattr(ClientGuard, "weights", lambda self, users: torch.ones(len(users), dtype=torch.float64))
+    broken = bounds()
+    assert not broken["one upload in a sum, tier careful"][2]
+    assert not broken["one upload in a sum over nodes, tier careful"][2]
+    assert broken["one upload in a sum, tier free"][2]

@@ -68,3 +68,16 @@ def test_refusals_speak_of_what_was_written(refused: Callable, tmp_path: Path) -
 
 def test_help_says_that_an_epsilon_can_be_asked_for(cli: Callable) -> None:
     assert "epsilon=8" in cli("run", "--help").out
+
+
+def test_tiers_are_all_that_has_to_be_said(cli: Callable, refused: Callable, tmp_path: Path) -> None:
+    words = ("--tiers", "careful=1:0.8,generous=8:0.2", "--out", tmp_path / "run")
+    answer = cli("run", "private-gram", "--data", "synthetic-small", *words)
+    told = " ".join(answer.out.split())
+    assert "every user ends at epsilon = 8" in told
+    assert "by what each person chose: careful 1 (0.8 of users), generous 8 (0.2)" in told
+    claims = json.loads((tmp_path / "run" / "guarantee.json").read_text())["tiers"]
+    assert [(claim["name"], round(claim["epsilon"], 2)) for claim in claims] == [("careful", 1.0), ("generous", 8.0)]
+    cli("run", "--out", tmp_path / "run", "--resume", "--quiet")
+    assert "give one of them" in refused("run", "fedmf", "--tiers", "all=1:1", "--epsilon", 1)
+    assert "add up to 0.8" in refused("run", "fedmf", "--data", "synthetic-small", "--tiers", "all=1:0.8")

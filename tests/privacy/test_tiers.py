@@ -21,7 +21,7 @@ from privfed.privacy.accounting import account
 from privfed.privacy.gaussian_budget import solve_gaussian
 from privfed.privacy.plan import event_for
 from privfed.privacy.tier_weights import with_tiers
-from privfed.privacy.tiers import Tiers
+from privfed.privacy.tiers import BudgetTiers
 from privfed.setup.config import ExperimentConfig, TapConfig
 from privfed.setup.sizing import size
 from privfed.updates import ClientUpdates, Dense
@@ -62,9 +62,9 @@ def updates(scale: float = 30.0, users: int = N) -> ClientUpdates:
     ],
 )
 def test_words_pairs_and_tables_say_the_same(given: Any) -> None:
-    tiers = Tiers.model_validate(given)
+    tiers = BudgetTiers.model_validate(given)
     assert tiers.names == ("careful", "generous")
-    assert Tiers.model_validate(tiers.model_dump()) == tiers
+    assert BudgetTiers.model_validate(tiers.model_dump()) == tiers
     asked = PrivacyPlan.from_dict({"mechanism": {"kind": "central_gaussian"}, "tiers": given})
     assert asked.target is not None
     assert asked.target.epsilon == 8
@@ -104,7 +104,9 @@ def test_every_tier_gets_the_epsilon_it_chose_by_its_own_accountant(mechanism: d
     noise = solve_gaussian(8, 2, 1.0, 1e-5).budget.noise_multiplier * 1.1
     bare = PrivacyPlan.from_dict({"mechanism": mechanism | {"noise_multiplier": noise}})
     top = forecast(bare, rounds=2, population=N, up=SCHEMA, down=0).guarantee.epsilon
-    tiers = Tiers.model_validate({"off": (0, 0.1), "careful": (1, 0.5), "middle": (3, 0.2), "generous": (top, 0.2)})
+    tiers = BudgetTiers.model_validate(
+        {"off": (0, 0.1), "careful": (1, 0.5), "middle": (3, 0.2), "generous": (top, 0.2)}
+    )
     sized = with_tiers(bare, tiers, 2, N, [SCHEMA])
     claims = {c.name: c for c in forecast(sized, rounds=2, population=N, up=SCHEMA, down=0).guarantee.tiers}
     assert claims["off"].epsilon == claims["off"].weight == 0
@@ -124,7 +126,7 @@ def test_every_tier_gets_the_epsilon_it_chose_by_its_own_accountant(mechanism: d
 def test_weights_of_one_release_are_ratios_of_mu() -> None:
     bare = PrivacyPlan.from_dict({"mechanism": CENTRAL | {"noise_multiplier": 0.7}})
     top = account(forecast_event(bare), 1e-5).epsilon
-    sized = with_tiers(bare, Tiers.model_validate({"careful": (1, 0.5), "generous": (top, 0.5)}), 1, N, [SCHEMA])
+    sized = with_tiers(bare, BudgetTiers.model_validate({"careful": (1, 0.5), "generous": (top, 0.5)}), 1, N, [SCHEMA])
     alone = solve_gaussian(1, 1, 1.0, 1e-5).budget.noise_multiplier
     assert sized.tiers is not None
     assert sized.tiers.weight("careful") == pytest.approx(0.7 / alone, rel=3e-3)
@@ -175,7 +177,7 @@ def test_the_clip_comes_first_and_the_weight_after_it() -> None:
 
 
 def test_who_is_in_which_tier_follows_from_the_seed_alone() -> None:
-    tiers, users = Tiers.model_validate(WEIGHTED), torch.arange(4000)
+    tiers, users = BudgetTiers.model_validate(WEIGHTED), torch.arange(4000)
     at = tiers_of(tiers, Streams.from_seed(1, "one plan"), users)
     assert (at == tiers_of(tiers, Streams.from_seed(1, "another"), users)).all()
     some = torch.tensor([5, 3999, 17])
@@ -186,7 +188,7 @@ def test_who_is_in_which_tier_follows_from_the_seed_alone() -> None:
 def test_people_who_are_named_nowhere_are_careful() -> None:
     table = {"careful": {"epsilon": 1, "share": 0.5, "weight": 0.5, "members": "7"}}
     table |= {"generous": {"epsilon": 8, "share": 0.5, "weight": 1, "members": "2-3,7"}}
-    tiers = Tiers.model_validate(table)
+    tiers = BudgetTiers.model_validate(table)
     assert weights_of(tiers, Streams.from_seed(0), torch.arange(9)).tolist() == [0.5, 0.5, 1, 1, *[0.5] * 5]
 
 

@@ -142,9 +142,23 @@ def _claimed(plan: PrivacyPlan, result: RunResult, released: Sequence[Exchange])
     lowest = _at_least(plan, released)
     if epsilon < lowest * (1 - 1e-3):
         yield f"epsilon = {epsilon:.4g} is claimed, and what was released costs at least {lowest:.4g}"
+    yield from _claimed_of_tiers(plan, result, released)
     integers = {name for e in released for name, block in e.schema.items() if block.kind == "integer"}
     if math.isfinite(epsilon) and integers:
         yield f"epsilon = {epsilon:.4g} is claimed, and the blocks {', '.join(sorted(integers))} left exactly"
+
+
+def _claimed_of_tiers(plan: PrivacyPlan, result: RunResult, released: Sequence[Exchange]) -> Iterator[str]:
+    """A tier whose epsilon is above what its people chose, or too small for what was released about them."""
+    if plan.tiers is None:
+        return
+    for claim in result.guarantee.tiers:
+        least = _at_least(plan, released, plan.tiers.weight(claim.name))
+        claimed = f"tier {claim.name}: epsilon = {claim.epsilon:.4g} is claimed, and"
+        if claim.epsilon > claim.chosen * (1 + _RELATIVE):
+            yield f"{claimed} {claim.chosen:.4g} was chosen"
+        if claim.epsilon < least * (1 - 1e-3):
+            yield f"{claimed} what was released costs at least {least:.4g}"
 
 
 def _composed(plan: PrivacyPlan, result: RunResult, released: Sequence[Exchange]) -> Iterator[str]:
@@ -185,18 +199,19 @@ def planned_multiplier(plan: PrivacyPlan, share: float = 1.0) -> float | None:
     return mechanism.noise_over_clip / (distance * math.sqrt(share))
 
 
-def _at_least(plan: PrivacyPlan, released: Sequence[Exchange]) -> float:
+def _at_least(plan: PrivacyPlan, released: Sequence[Exchange], weight: float = 1.0) -> float:
     """An epsilon that the releases cost without any sampling that could lower it; 0 where no formula is at hand.
 
     Gaussian releases of one user compose to one whose squared multiplier is the harmonic sum (Dong, Roth and Su 2022),
     and its epsilon is exact (Balle and Wang 2018). Laplace releases cost at least what one of them does.
+    Somebody whose clipped uploads are multiplied by a weight has that share of mu.
     """
     shares = [share_of(exchange.schema) for exchange in released if _has_real(exchange.schema)]
     if not shares or plan.sampling.kind != "all" or plan.mechanism.unit == "interaction":
         return 0.0
     multipliers = [planned_multiplier(plan, share) for share in shares]
     if plan.mechanism.noise_law == "gaussian":
-        mu = math.sqrt(sum((m or math.inf) ** -2 for m in multipliers))
+        mu = weight * math.sqrt(sum((m or math.inf) ** -2 for m in multipliers))
         # Noise without a clip is no multiple of a sensitivity, so nothing is known of what it costs.
         return _gaussian_epsilon(mu, plan.delta) if mu else 0.0
     if plan.mechanism.noise_law == "laplace":

@@ -146,7 +146,7 @@ def epsilon(value: float) -> str:
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
-def tiers(claims: Sequence[TierClaim] | Sequence[TierClaimRow]) -> str:
+def tiers(claims: Sequence[TierClaim | TierClaimRow]) -> str:
     """What each tier gets, in a few words: careful 1 (0.8 of users), generous 8 (0.2)."""
     return ", ".join(
         f"{claim.name} {claim.epsilon:.3g} ({claim.share:.3g}{'' if at else ' of users'})"

@@ -87,7 +87,7 @@ class Budget:
                 "part in no more"
             )
         self.accept_run(ledger.plan)
-        if self._policy.max_epsilon is None and self._policy.max_epsilon_per_run is None:
+        if self._policy.max_epsilon is None and self._policy.max_epsilon_per_run is None and not self._tier:
             return
         like, left = repr(schema), self._cleared[1]
         if self._cleared[0] == like and left > 0:
@@ -114,7 +114,24 @@ class Budget:
                 cohort_id=cohort_id + more, round=round + more, step=step, index=index, schema=schema,
                 participants=None if ledger.plan.amplifies else participants,
             )  # fmt: skip
-        return PrivacyCost.from_ledger(trial, self._tier)
+        cost = PrivacyCost.from_ledger(trial, self._tier)
+        self._keep_promise(ledger.plan, cost)
+        return cost
+
+    def _keep_promise(self, plan: PrivacyPlan, cost: "PrivacyCost") -> None:
+        """Return quietly where the node's tier costs no more than the announced plan promises it.
+
+        Raises:
+            PolicyRefused: the server announced a weight, or makes queries, that the tier's epsilon does not cover.
+        """
+        if plan.tiers is None or not self._tier:
+            return
+        promised = plan.tiers.epsilon(self._tier)
+        if cost.epsilon > promised:
+            raise PolicyRefused(
+                f"the run promises epsilon {promised:g} to the tier {self._tier} and would cost it {cost.epsilon:.3g}; "
+                "this node takes part in no more"
+            )
 
     def _accept_sums(self, cost: "PrivacyCost") -> None:
         """Return quietly where a run that costs so much fits beside all earlier ones.

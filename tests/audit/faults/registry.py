@@ -36,6 +36,8 @@ ADAPTIVE = f"{CENTRAL},adaptive.count_noise=5"
 LAPLACE = "local-laplace:epsilon0=1,clip_norm=1"
 LOCAL = "local-gaussian:noise_multiplier=2,clip_norm=1"
 PER_INTERACTION = "interaction-dpsgd:noise_multiplier=1,clip_norm=1"
+TIERS = "tiers.careful.epsilon=3,tiers.careful.share=0.7,tiers.careful.weight=0.5"
+TIERED = f"{CENTRAL},{TIERS},tiers.generous.epsilon=6,tiers.generous.share=0.3,tiers.generous.weight=1"
 DISTRIBUTED = "distributed-gaussian:noise_multiplier=2,clip_norm=1,n_min_honest=60"
 FAKES = "shared-sum:padding.kind=fake_items,padding.rho=1,padding.drawn=uniform,clip_norm=1"
 RESPONSE = "shared-sum:padding.kind=randomised_response,padding.epsilon=1,clip_norm=1"
@@ -410,6 +412,54 @@ def _(stack: ExitStack) -> None:
     from privfed.methods.shared.interaction_dp import RowNoise
 
     put(stack, RowNoise, "finish_", lambda _: nothing)
+
+
+# Personal budgets.
+
+
+def _unweighted(former: Any) -> Any:
+    def clip_(self: ClientGuard, updates: ClientUpdates, clip_norm: float | None = None) -> int:
+        plan, self.plan = self.plan, self.plan.model_copy(update={"tiers": None})
+        try:
+            return int(former(self, updates, clip_norm))
+        finally:
+            self.plan = plan
+
+    return clip_
+
+
+@fault("the weight of a careful tier ignored", "guards", "fedmf", TIERED, "is paid for")
+def _(stack: ExitStack) -> None:
+    put(stack, ClientGuard, "clip_", _unweighted)
+
+
+@fault("the weight of a tier applied before the clip", "guards", "fedmf", TIERED, "is paid for")
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def clip_(self: ClientGuard, updates: ClientUpdates, clip_norm: float | None = None) -> int:
+            updates.scale_(self.weights(updates.clients))
+            return int(_unweighted(former)(self, updates, clip_norm))
+
+        return clip_
+
+    put(stack, ClientGuard, "clip_", made)
+
+
+@fault("means divide by what those who took part count", "guards", "fedmf", TIERED, "shows how many took part")
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def total(self: ServerGuard, sums: Any, cohort: Any, members: int, *_: Any) -> Any:
+            counted = ClientGuard(self.plan, self._streams).weights(torch.arange(members)).sum()
+            return Total(sums, float(counted), {})
+
+        return total
+
+    put(stack, ServerGuard, "total", made)
+
+
+@fault("a careful tier claimed at half its weight", "ledger", "fedmf", TIERED, "what was released costs")
+def _(stack: ExitStack) -> None:
+    put(stack, Ledger, "composition_of", lambda former: lambda self, weight: former(self, weight / 2))
 
 
 # Ledger.

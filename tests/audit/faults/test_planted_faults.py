@@ -16,6 +16,7 @@ from registry import (
     PER_INTERACTION,
     RESPONSE,
     SAMPLED,
+    TIERED,
     Fault,
 )
 from typer.testing import CliRunner
@@ -27,6 +28,7 @@ HONEST = {
     "central": ("fedmf", CENTRAL),
     "many blocks": ("fedncf", CENTRAL),
     "many queries": ("private-gram", CENTRAL),
+    "tiered": ("fedmf", TIERED),
     "sampled": ("fedmf", SAMPLED),
     "adaptive": ("fedmf", ADAPTIVE),
     "single uploads": ("gpfedrec", LAPLACE),

@@ -145,3 +145,22 @@ def test_a_record_says_nothing_that_would_make_sums_smaller(field: str, text: st
     fields = {"run": '"r"', "epsilon": "0.1", "delta": "0.1", "pure": "0.1", "rounds": "1"} | {field: text}
     with pytest.raises(ValidationError):
         RunCost.model_validate_json("{" + ", ".join(f'"{key}": {value}' for key, value in fields.items()) + "}")
+
+
+@pytest.mark.parametrize(("weight", "keeps"), [(0.05, True), (1.0, False)])
+def test_a_tier_is_charged_its_own_epsilon_and_held_to_what_was_promised(weight: float, keeps: bool) -> None:
+    tiers = f"tiers.a.epsilon=1,tiers.a.share=0.5,tiers.a.weight={weight},tiers.b.epsilon=90,tiers.b.share=0.5"
+    words = f"central-gaussian:noise_multiplier=0.5,clip_norm=1,delta=1e-6,{tiers},tiers.b.weight=1"
+    plan = PrivacyPlan.parse(words)
+    query(Budget(Policy(), [], "b"), charged(plan, 0))
+    if keeps:
+        query(Budget(Policy(max_epsilon=1.0), [], "a"), charged(plan, 0))
+        assert run_cost("r", charged(plan, 1), "a").epsilon == PrivacyCost.from_ledger(charged(plan, 1), "a").epsilon
+        assert (
+            PrivacyCost.from_ledger(charged(plan, 1), "a").epsilon
+            < 1
+            < PrivacyCost.from_ledger(charged(plan, 1)).epsilon
+        )
+    else:
+        with pytest.raises(PolicyRefused, match="promises epsilon 1 to the tier a and would cost it"):
+            query(Budget(Policy(), [], "a"), charged(plan, 0))

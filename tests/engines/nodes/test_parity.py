@@ -160,8 +160,8 @@ def test_parties_share_a_public_key_and_nothing_else() -> None:
     assert words(one, 5) != words(other, 5)
 
 
-TIERS = "tiers.careful.epsilon=1,tiers.careful.share=0.7,tiers.careful.weight=0.25"
-TIERS += ",tiers.generous.epsilon=8,tiers.generous.share=0.3,tiers.generous.weight=1"
+TIERS = "tiers.careful.epsilon=3,tiers.careful.share=0.7,tiers.careful.weight=0.25"
+TIERS += ",tiers.generous.epsilon=12,tiers.generous.share=0.3,tiers.generous.weight=1"
 
 
 def test_every_node_counts_and_is_charged_by_the_tier_of_its_own_policy(
