@@ -124,7 +124,7 @@ class Measurements:
         started = time.process_time()
         runs = [self._run(draw, seed, method, epsilon, donated=donated) for seed in range(self.seeds)]
         found = {metric: np.array([values[metric] for values, _ in runs]) for metric in METRICS}
-        row = {
+        row: dict[str, Any] = {
             "label": label, "draw": draw, "variant": name, "epsilon": epsilon, "on": self.on, "seeds": self.seeds,
             "share": self.share, "method": method,
             "metrics": {metric: interval(_by_person(values)) for metric, values in found.items()},
@@ -143,9 +143,9 @@ class Measurements:
         scored = rest if donated else replace(rest, donors=None)
         fitted = Fitted(configured(self.data, method, plan(epsilon, rest.train.n_users), seed), scored)
         values, people = fitted.by_user(self.on), np.delete(everybody(self.parts), expect(rest.donors, Donors).users)
-        found = {metric: np.full(self.parts.train.n_users, np.nan) for metric in METRICS}
+        found = {str(metric): np.full(self.parts.train.n_users, np.nan) for metric in METRICS}
         for metric in METRICS:
-            found[metric][people[fitted.users]] = values[metric]
+            found[metric][people[fitted.users]] = values[str(metric)]
         gram = None if epsilon is None else expect(fitted.experiment.server, PrivateGramServer)
         return found, {} if gram is None else {key: round(float(v), 4) for key, v in gram.decisions.items()}
 

@@ -340,6 +340,6 @@ def _words(choice: Choice) -> dict[str, float]:
         "smoothing": recipe.smoothing,
         "share of the head that is used": recipe.kept,
         "threshold of single pairs": recipe.threshold or 0.0,
-        "form of EASE": float(recipe.ridge is not None),
         "predicted share of histories beyond popularity": choice.gain,
+        **({} if recipe.ridge is None else {"form of EASE": 1.0}),
     }
