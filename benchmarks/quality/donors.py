@@ -8,8 +8,9 @@ A share of people (`--share`) open their training items and leave; all others ar
 every row of a draw. Rows: popularity without noise; `private-gram` without the donors ("base"); with them ("donors");
 with the weight of the rule although they may differ ("unchecked"); and from their histories alone ("donors alone",
 which asks for sums and ignores them). Draws of donors: at random; from the fifth with the most items ("heavy"); of one
-gender ("one gender"); and from the fifth with the largest share of one genre ("one genre"). A row averages `--seeds`
-draws, each with its own noise. Data, splits, ranking and noise are those of `private_gram.py`. Metrics are averaged per
+gender ("one gender"); from the fifth with the largest share of one genre ("one genre"); and at random with all items
+renamed by one permutation, so that nothing they say is true ("strangers"). A row averages `--seeds` draws, each with
+its own noise. Data, splits, ranking and noise are those of `private_gram.py`. Metrics are averaged per
 person over the draws that score the person; intervals are 95 % over people (bootstrap, 1,000), "over_base" is the
 paired difference to the base of the same draws.
 
@@ -28,7 +29,7 @@ from benchmarks import harness
 from benchmarks.quality.private_gram import GRAM, METRICS, Fitted, add_arguments, configured, parts_of, plan
 from benchmarks.quality.ranking import interval, paired_interval
 from benchmarks.running import expect
-from privfed.data import Split, load
+from privfed.data import Donors, Split, load
 from privfed.data.item_features import item_features
 from privfed.evaluation import Part
 from privfed.methods.private_gram import PrivateGramServer
@@ -82,14 +83,21 @@ DRAWS: Mapping[str, Callable[[Split], np.ndarray]] = {
     "heavy": heavy,
     "one gender": one_gender,
     "one genre": one_genre,
+    "strangers": everybody,
 }
 
 
 def opened(parts: Split, draw: str, share: float, seed: int) -> Split:
     """The parts when a share of people, drawn from those of the draw, opened their history."""
     among = DRAWS[draw](parts)
-    count = min(round(share * parts.train.n_users), len(among))
-    return parts.without(np.sort(np.random.default_rng([seed, 5]).choice(among, count, replace=False)))
+    count, rng = min(round(share * parts.train.n_users), len(among)), np.random.default_rng([seed, 5])
+    rest = parts.without(np.sort(rng.choice(among, count, replace=False)))
+    if draw != "strangers":
+        return rest
+    donors = expect(rest.donors, Donors)
+    histories = donors.histories
+    renamed = replace(histories, items=rng.permutation(histories.n_items)[histories.items])
+    return replace(rest, donors=replace(donors, histories=renamed))
 
 
 def rows(epsilons: Sequence[float]) -> Iterator[tuple[str, str, str, dict[str, Any], bool, float | None]]:
@@ -116,7 +124,7 @@ class Measurements:
         started = time.process_time()
         runs = [self._run(draw, seed, method, epsilon, donated=donated) for seed in range(self.seeds)]
         found = {metric: np.array([values[metric] for values, _ in runs]) for metric in METRICS}
-        row = {
+        row: dict[str, Any] = {
             "label": label, "draw": draw, "variant": name, "epsilon": epsilon, "on": self.on, "seeds": self.seeds,
             "share": self.share, "method": method,
             "metrics": {metric: interval(_by_person(values)) for metric, values in found.items()},
@@ -134,10 +142,10 @@ class Measurements:
         rest = opened(self.parts, draw, self.share, seed)
         scored = rest if donated else replace(rest, donors=None)
         fitted = Fitted(configured(self.data, method, plan(epsilon, rest.train.n_users), seed), scored)
-        values, people = fitted.by_user(self.on), np.delete(everybody(self.parts), rest.donors.users)  # type: ignore[union-attr]
-        found = {metric: np.full(self.parts.train.n_users, np.nan) for metric in METRICS}
+        values, people = fitted.by_user(self.on), np.delete(everybody(self.parts), expect(rest.donors, Donors).users)
+        found = {str(metric): np.full(self.parts.train.n_users, np.nan) for metric in METRICS}
         for metric in METRICS:
-            found[metric][people[fitted.users]] = values[metric]
+            found[metric][people[fitted.users]] = values[str(metric)]
         gram = None if epsilon is None else expect(fitted.experiment.server, PrivateGramServer)
         return found, {} if gram is None else {key: round(float(v), 4) for key, v in gram.decisions.items()}
 

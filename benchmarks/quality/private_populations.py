@@ -55,7 +55,7 @@ from privfed.federation import Call, Clients, Cohort, Federation, Individual, Me
 from privfed.guards import ClientGuard, RingCode
 from privfed.methods import PublicInfo
 from privfed.methods.private_gram import PrivateGramConfig, PrivateGramConstants, PrivateGramServer
-from privfed.methods.private_gram.server import GRAM as GRAM_BLOCK
+from privfed.methods.private_gram.queries import GRAM as GRAM_BLOCK
 from privfed.methods.shared.popular_head import HEAD, POPULARITY, SCALE, SHARES
 from privfed.privacy import Ledger, PrivacyPlan, forecast, plan_for_target
 from privfed.privacy.gaussian_budget import solve_gaussian

@@ -149,13 +149,12 @@ def run(
     out = out or directory.free_folder(chosen.method_name)
     with processes.in_turn():
         interactions = read.load_data(source, screen)
-    chosen = _within(epsilon, tiers, privacy, chosen, interactions.n_users)
     begun = None if record is None else record.experiment().model_dump(mode="json")
     if record is None and processes.first:
         directory.refuse_foreign(out, "run")
     chosen = read.fitted_to(chosen, source, interactions)
     parts = split(interactions, chosen.split)
-    chosen, choices = size(chosen, parts)
+    chosen, choices = size(_within(epsilon, tiers, privacy, chosen, parts.train.n_users), parts)
     if begun is not None and (other := read.first_difference(begun, chosen.model_dump(mode="json"))):
         raise CommandError(f"{out} was begun with {other}: resume it as it was, or choose another --out")
     if record is None:

@@ -49,9 +49,10 @@ def _with(
 def _variant(table: dict[str, JsonValue], epsilon: float, config: AuditConfig, interactions: Interactions) -> Variant:
     registered = method(str(table["name"]))
     rounds = 1 if registered.traits.uploads_once else None
+    parts = split(interactions, config.split)
     one = ExperimentConfig(
         data=config.data, split=config.split, method=table, protocol=config.protocol, rounds=rounds or config.rounds,
-        privacy=plan_for_epsilon(epsilon, registered, interactions.n_users),
+        privacy=plan_for_epsilon(epsilon, registered, parts.train.n_users),
     )  # fmt: skip
-    sized = size(one, split(interactions, config.split)).config
+    sized = size(one, parts).config
     return Variant(method=table, privacy=sized.privacy, rounds=rounds)

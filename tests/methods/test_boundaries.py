@@ -77,7 +77,7 @@ def test_a_server_holds_no_reference_to_data_clients_or_keys(world, name):
 def test_a_server_is_built_from_settings_two_numbers_and_what_is_public(name):
     registered = method(name)
     server = registered.training.server(registered.config(), PublicInfo(5, 9), Streams.from_seed(0))
-    assert set(PublicInfo.__dataclass_fields__) == {"n_users", "n_items", "public", "sums", "item_info"}
+    assert set(PublicInfo.__dataclass_fields__) == {"n_users", "n_items", "public", "sums", "item_info", "donors"}
     assert all("data" not in p for p in inspect.signature(registered.training.server).parameters)
     assert {type(t) for t in server.state().values()} == {torch.Tensor}
 

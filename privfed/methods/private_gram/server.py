@@ -25,7 +25,7 @@ from privfed.methods.private_gram.model.choosing import Choice, ThinnedCopies, c
 from privfed.methods.private_gram.model.content import Content
 from privfed.methods.private_gram.model.estimate import EstimatorSettings, NoisyGram
 from privfed.methods.private_gram.model.item_kernel import ItemKernel
-from privfed.methods.private_gram.model.pooling import NoisySum, OpenMean
+from privfed.methods.private_gram.model.pooling import STANDS_OUT, NoisySum, OpenMean, Pooled, judged, pooled_pairs
 from privfed.methods.private_gram.queries import GRAM
 from privfed.methods.shared.popular_head import HEAD, ORDER, POPULARITY, SCALE, SHARES, WEIGHTS, PopularHead, unit_block
 from privfed.updates import packed_size, unpacked
@@ -181,16 +181,18 @@ class PrivateGramServer:
             return popularity, deviation
         released = NoisySum(on_host(popularity), cohort.expected, deviation**2, self.items)
         self.decisions["donors"] = self._donations.people
-        found = self._pooled(released, self._donations.popularity(), POPULARITY, _CAUTION_OF_POPULARITY)
-        return placed(found.total), math.sqrt(found.variance)
-
-    def _pooled(self, released: NoisySum, donated: OpenMean, what: str, caution: float) -> NoisySum:
-        """A released sum with what donors contribute to it."""
+        donated = self._donations.popularity()
+        # Whoever has more items has a smaller entry for each: what counts is which items, so lengths are made alike.
+        longer = float(popularity.sum()) / max(cohort.expected * float(donated.mean.sum()), 1.0)
         check, weight = self.config.check_donors, self.config.donor_weight
-        found = released.pooled(donated, caution, check=check, weight=weight)
+        found = released.pooled(donated.scaled(max(longer, 0.0)), _CAUTION_OF_POPULARITY, check=check, weight=weight)
+        self._note(found, POPULARITY)
+        return placed(found.sum.total), math.sqrt(found.sum.variance)
+
+    def _note(self, found: Pooled, what: str) -> None:
+        """Decide in public: how much donors count."""
         self.decisions[f"weight of donors in {what}"] = found.weight
         self.decisions[f"standard deviations by which donors differ in {what}"] = found.seen
-        return found.sum
 
     def _rank(self, sums: Float64[Tensor, " items"], deviation: float, side: int) -> PopularHead:
         """Order all items by noisy popularity and cut the head."""
@@ -236,9 +238,7 @@ class PrivateGramServer:
         copies = self._copies(evidence)
         if self._donations is not None:
             donated = self._donations.gram(message, diagonal=not short)
-            evidence = self._joined(evidence, donated)
-            # What donors add to is what is learned from; who judges are the others alone.
-            copies = None if copies is None else replace(copies, learning=self._joined(copies.learning, donated))
+            evidence, copies = self._joined(evidence, copies, donated)
         recipe = self._recipe(evidence, copies, short=short)
         if recipe is None:
             return
@@ -257,20 +257,35 @@ class PrivateGramServer:
         kernel = self.kernel.between(ones, others)
         return Content((kernel,), (1.0,)) if known is None else known.joined(kernel)
 
-    def _joined(self, evidence: NoisyGram, donated: OpenMean) -> NoisyGram:
-        """Evidence with what donors contribute to it."""
-        size = packed_size(len(evidence.gram), diagonal=evidence.diagonal)
-        released = NoisySum(evidence.gram, evidence.clients, evidence.deviation**2, size)
-        found = self._pooled(released, donated, "pairs", _CAUTION_OF_PAIRS)
-        return replace(evidence, gram=found.total, deviation=math.sqrt(found.variance))
+    def _joined(
+        self, evidence: NoisyGram, copies: ThinnedCopies | None, donated: OpenMean
+    ) -> tuple[NoisyGram, ThinnedCopies | None]:
+        """Evidence and the copy to learn from, with what donors contribute; who judges are the others alone."""
+        caution, weight = _CAUTION_OF_PAIRS, self.config.donor_weight
+        joined, found = pooled_pairs(evidence, donated, caution, check=False, weight=weight)
+        if self.config.check_donors and weight is None and found.seen > STANDS_OUT:
+            joined, lessened = pooled_pairs(evidence, donated, caution, check=True)
+            chosen, start = lessened.weight, self._start(evidence)
+            if copies is not None:
+                chosen = judged(copies, donated, start, caution, (found.weight, lessened.weight, 0.0))
+            joined, found = pooled_pairs(evidence, donated, caution, check=False, weight=chosen)
+        self._note(found, "pairs")
+        if copies is None:
+            return joined, None
+        learning, _ = pooled_pairs(copies.learning, donated, caution, check=False, weight=found.weight)
+        return joined, replace(copies, learning=learning)
+
+    def _start(self, evidence: NoisyGram) -> EstimatorSettings:
+        """Settings of the weights by the rule."""
+        described = evidence.content is not None
+        return EstimatorSettings(described, self.constants.smoothing if described else 0.0, self.config.rank)
 
     def _recipe(self, evidence: NoisyGram, copies: ThinnedCopies | None, *, short: bool) -> EstimatorSettings | None:
         """Settings of the weights: as configured, or chosen by thinning the release (`model/choosing`).
 
         None where nothing is predicted beyond popularity, which then stands alone.
         """
-        described, pairs = evidence.content is not None, self.config.threshold if short else None
-        recipe = EstimatorSettings(described, self.constants.smoothing if described else 0.0, self.config.rank)
+        recipe, pairs = self._start(evidence), self.config.threshold if short else None
         sure = evidence.diagonal and evidence.clients * self.sums.mu >= _SURE
         ridge = _RIDGE if sure and self.config.select else None
         if copies is None:
@@ -325,6 +340,6 @@ def _words(choice: Choice) -> dict[str, float]:
         "smoothing": recipe.smoothing,
         "share of the head that is used": recipe.kept,
         "threshold of single pairs": recipe.threshold or 0.0,
-        "form of EASE": float(recipe.ridge is not None),
         "predicted share of histories beyond popularity": choice.gain,
+        **({} if recipe.ridge is None else {"form of EASE": 1.0}),
     }

@@ -12,7 +12,9 @@ from privfed.data import Histories
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import Cohort, Streams
-from privfed.methods.private_gram.model.pooling import ContributionSpread, NoisySum, OpenMean
+from privfed.methods.private_gram.model.choosing import ThinnedCopies
+from privfed.methods.private_gram.model.estimate import EstimatorSettings, NoisyGram
+from privfed.methods.private_gram.model.pooling import ContributionSpread, NoisySum, OpenMean, judged
 from privfed.privacy import PlanError, PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
 
@@ -195,6 +197,19 @@ def test_donors_like_everybody_keep_their_weight_and_others_lose_it(deviation):
         assert checked[0] == unchecked[0]
         assert checked[1] < 0.5 * unchecked[1]
         assert released.pooled(biased, 4.0, check=True).seen > 3
+
+
+def test_a_copy_of_everybody_else_judges_what_donors_are_good_for():
+    rng = np.random.default_rng(4)
+    # Histories here like two items of a group, and those of strangers like pairs that nobody else does.
+    pairs = np.kron(np.eye(10), [1.0, 1.0]) / math.sqrt(2)
+    everybody, fair = pairs[rng.integers(10, size=3000)], pairs[rng.integers(10, size=300)]
+    strangers = np.roll(fair, 1, axis=1)
+    evidence = NoisyGram(noisy(everybody, 60.0, rng).total, np.ones(20), 3000.0, 60.0)
+    copies = ThinnedCopies.from_evidence(evidence, noisy(np.zeros((1, 20)), 60.0, rng).total)
+    settings = EstimatorSettings(content=False)
+    chosen = [judged(copies, of_people(v), settings, 8.0, (0.9, 0.0)) for v in (fair, strangers)]
+    assert chosen == [0.9, 0.0]
 
 
 def test_the_difference_of_fair_donors_is_about_zero_with_about_unit_deviation():

@@ -135,5 +135,5 @@ def test_scoring_works_for_one_message_and_any_user_order(world):
 def test_the_server_reads_sums_only():
     assert METHOD.traits.release == "total"
     assert METHOD.attack_surface.proximal_direction is None
-    known = {"n_users": 3, "n_items": 4, "public": None, "sums": None, "item_info": None}
+    known = {"n_users": 3, "n_items": 4, "public": None, "sums": None, "item_info": None, "donors": None}
     assert dataclasses.asdict(PublicInfo(3, 4)) == known

@@ -54,8 +54,9 @@ class ItemKernel:
     def between(self, rows: Int64[np.ndarray, " j"], items: Int64[np.ndarray, " k"]) -> Float64[np.ndarray, "j k"]:
         """The kernel between some items and others."""
         if self.whole:
-            return self.directions[np.ix_(rows, items)]
-        kernel: np.ndarray = self.directions[rows] @ self.directions[items].T
+            kernel: np.ndarray = self.directions[np.ix_(rows, items)]
+        else:
+            kernel = self.directions[rows] @ self.directions[items].T
         return kernel
 
 
@@ -68,7 +69,7 @@ def _scaled(rows: Float64[np.ndarray, "items d"], lengths: Float64[np.ndarray, "
 def _numbers(path: Path) -> np.ndarray:
     try:
         if path.suffix == ".npy":
-            return np.load(path, allow_pickle=False).astype(np.float64)
+            return np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
         if path.suffix == ".csv":
             return np.loadtxt(path, delimiter=",", ndmin=2)
     except (OSError, ValueError, TypeError, EOFError) as error:

@@ -11,17 +11,23 @@ S is the mean over all n + n_d people. All of it is public but b^2.
 
 b^2 is by how much donors differ from everybody: the squared distance of both means beyond what noise and sampling
 explain, which follows from the released sum and open histories, so that looking costs no privacy. It is 0 unless it
-stands out, so that donors like everybody else keep the weight of the rule.
+stands out, so that donors like everybody else keep the weight of the rule. Donors who stand out may still be of use:
+where thinned copies of a release can judge (`choosing`), `judged` lets them.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float64
 
-_STANDS_OUT = 3.0
+from privfed.methods.private_gram.model.choosing import ThinnedCopies, predicted_risk
+from privfed.methods.private_gram.model.estimate import EstimatorSettings, NoisyGram
+from privfed.updates import packed_size
+
+STANDS_OUT = 3.0
+"""Standard deviations of chance from which donors count as different."""
 _MAX_COMPARED = 2048
 """Donors whose products with each other are formed to learn how contributions spread."""
 
@@ -86,6 +92,11 @@ class OpenMean:
             products -= np.square(some) @ np.square(some).T
         return cls(mean, len(vectors), ContributionSpread.from_products(products * np.outer(weights, weights)))
 
+    def scaled(self, factor: float) -> "OpenMean":
+        """The same of contributions that are `factor` times as long."""
+        spread = ContributionSpread(self.spread.variance * factor**2, self.spread.concentration * factor**4)
+        return OpenMean(self.mean * factor, self.people, spread)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoisySum:
@@ -125,7 +136,7 @@ class NoisySum:
             weight: 1 - a, where it is not to follow the rule.
         """
         excess, seen = self.difference(donated)
-        bias = max(excess, 0.0) if check and seen > _STANDS_OUT else 0.0
+        bias = max(excess, 0.0) if check and seen > STANDS_OUT else 0.0
         error = caution * (1 / donated.people + bias)
         share = error / (error + caution / self.clients + self.variance * self.size / self.clients**2)
         share = share if weight is None else 1 - weight
@@ -149,3 +160,33 @@ class Pooled:
     sum: NoisySum
     weight: float
     seen: float
+
+
+def pooled_pairs(
+    evidence: NoisyGram, donated: OpenMean, caution: float, *, check: bool, weight: float | None = None
+) -> tuple[NoisyGram, Pooled]:
+    """Evidence with what donors contribute to it, and how much that is; arguments as those of `NoisySum.pooled`."""
+    size = packed_size(len(evidence.gram), diagonal=evidence.diagonal)
+    released = NoisySum(evidence.gram, evidence.clients, evidence.deviation**2, size)
+    found = released.pooled(donated, caution, check=check, weight=weight)
+    return replace(evidence, gram=found.sum.total, deviation=math.sqrt(found.sum.variance)), found
+
+
+def judged(
+    copies: ThinnedCopies, donated: OpenMean, settings: EstimatorSettings, caution: float, weights: tuple[float, ...]
+) -> float:
+    """The weight of donors with which one copy predicts the other best, the first of equals.
+
+    Args:
+        copies: of what was released about everybody else.
+        donated: what donors contributed.
+        settings: of the weights between items.
+        caution: c.
+        weights: to compare.
+    """
+
+    def risk(weight: float) -> float:
+        learning, _ = pooled_pairs(copies.learning, donated, caution, check=False, weight=weight)
+        return predicted_risk(learning.weights(settings), copies.judge)
+
+    return min(weights, key=risk)
