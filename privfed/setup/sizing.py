@@ -5,6 +5,7 @@ sampling and the population. So a run that is resumed, and every party of a fede
 is written down, charged and explained is a plan like one that somebody gave number by number.
 """
 
+import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from functools import partial
 from typing import NamedTuple
@@ -15,11 +16,11 @@ from privfed.federation import Streams
 from privfed.methods import ClientData, Method, PublicInfo
 from privfed.privacy import PlanError, PrivacyPlan, plan_for_target
 from privfed.privacy.closed_forms import gaussian_epsilon
-from privfed.privacy.forecast import FinalQueryOf
+from privfed.privacy.forecast import FinalQueries
 from privfed.privacy.mechanisms.sizing import Target
 from privfed.privacy.wording import number
 from privfed.setup.config import ExperimentConfig
-from privfed.setup.evaluation_query import evaluation_query, metric_vector
+from privfed.setup.evaluation_query import final_queries
 
 _MAX_STEPS, _DIGITS = 8, 5
 _ONE_NUMBER: Schema = {"upload": Block((1,))}
@@ -91,8 +92,8 @@ def _noised(config: ExperimentConfig, parts: Split, plan: PrivacyPlan, epsilon: 
     )
 
 
-def _final(config: ExperimentConfig, plan: PrivacyPlan, epsilon: float) -> FinalQueryOf | None:
-    """The query that measures quality, where that is private.
+def _final(config: ExperimentConfig, plan: PrivacyPlan, epsilon: float) -> FinalQueries | None:
+    """The queries that choose and measure, where that is private.
 
     Raises:
         PlanError: it alone costs more than everything may.
@@ -100,13 +101,14 @@ def _final(config: ExperimentConfig, plan: PrivacyPlan, epsilon: float) -> Final
     settings = config.evaluation
     if not settings.private:
         return None
-    alone = gaussian_epsilon(settings.mu, plan.delta)
+    mu = math.hypot(settings.mu, settings.selection_mu if settings.grid else 0.0)
+    alone = gaussian_epsilon(mu, plan.delta)
     if alone >= epsilon:
         raise PlanError(
-            f"evaluation.mu = {settings.mu:g} alone costs epsilon {alone:.3g} of the {epsilon:g} that training and "
+            f"evaluation.mu = {mu:g} alone costs epsilon {alone:.3g} of the {epsilon:g} that training and "
             "evaluation may cost together: set a smaller evaluation.mu"
         )
-    return partial(evaluation_query, settings, metric_vector(config))
+    return partial(final_queries, config)
 
 
 def _readable(plan: PrivacyPlan) -> PrivacyPlan:

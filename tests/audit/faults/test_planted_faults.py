@@ -27,6 +27,8 @@ HONEST = {
     "central": ("fedmf", CENTRAL),
     "many blocks": ("fedncf", CENTRAL),
     "many queries": ("private-gram", CENTRAL),
+    "measured": ("private-gram", CENTRAL),
+    "measured in shares": ("private-gram", DISTRIBUTED),
     "sampled": ("fedmf", SAMPLED),
     "adaptive": ("fedmf", ADAPTIVE),
     "single uploads": ("gpfedrec", LAPLACE),
@@ -66,7 +68,8 @@ def test_a_planted_fault_is_contradicted(name: str, tmp_path: Path) -> None:
 )
 def test_the_same_runs_without_a_fault_are_not(name: str, tmp_path: Path) -> None:
     method, privacy = HONEST[name]
-    report = audit(Fault(name, "nowhere", method, privacy, lambda _: None, ""), tmp_path)
+    measured = name.startswith("measured")
+    report = audit(Fault(name, "nowhere", method, privacy, lambda _: None, "", measured=measured), tmp_path)
     assert report.contradictions == []
     assert all(check.passed for run in report.runs for check in run.checks)
 
