@@ -33,9 +33,7 @@ def tenths_of(popularity: Real[np.ndarray, " items"]) -> Int64[np.ndarray, " ite
     return tenths
 
 
-def exposure(
-    lists: Int64[np.ndarray, "k n"], tenths: Int64[np.ndarray, " items"]
-) -> Float64[np.ndarray, "tenths n"]:
+def exposure(lists: Int64[np.ndarray, "k n"], tenths: Int64[np.ndarray, " items"]) -> Float64[np.ndarray, "tenths n"]:
     """Share of each list in each tenth of the catalogue; a list without items has none."""
     there = lists != NOBODY
     own = np.where(there, tenths[lists], TENTHS)
@@ -106,5 +104,7 @@ def _by_activity(
     counts = members.sum(0)
     return tuple(
         Metric(name="ndcg", k=k, value=value, lo=lo, hi=hi, n_users=int(n))
-        for value, lo, hi, n in zip((main @ members / counts).tolist(), low.tolist(), high.tolist(), counts, strict=True)
+        for value, lo, hi, n in zip(
+            (main @ members / counts).tolist(), low.tolist(), high.tolist(), counts, strict=True
+        )
     )

@@ -161,9 +161,7 @@ class ChoiceVector:
         """What devices send, of norm at most 1; NaN for a person without a held-out item."""
         return _weighted([np.clip(metrics, 0, 1) - 0.5], np.isfinite(metrics).all(0), self.weights)
 
-    def values(
-        self, sums: Float64[np.ndarray, " size"], deviation: float, population: float
-    ) -> tuple[Metric, ...]:
+    def values(self, sums: Float64[np.ndarray, " size"], deviation: float, population: float) -> tuple[Metric, ...]:
         """The metric of every candidate, with its interval."""
         scaled, noise = sums / self.weights, deviation / self.weights
         people = float(np.clip(scaled[0], 1.0, population))
@@ -171,7 +169,7 @@ class ChoiceVector:
 
 
 def _weighted(
-    parts: Sequence[Float64[np.ndarray, "some people"]],
+    parts: Sequence[Float64[np.ndarray, "_ people"]],
     measured: Bool[np.ndarray, " people"],
     weights: Float64[np.ndarray, " size"],
 ) -> Float64[np.ndarray, "people size"]:

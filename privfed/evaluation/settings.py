@@ -51,7 +51,9 @@ class EvaluationSettings(BaseModel):
     @property
     def candidates(self) -> list[dict[str, JsonValue]]:
         """All combinations of the grid, in its order; none where there is no grid."""
-        return [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())] if self.grid else []
+        return (
+            [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())] if self.grid else []
+        )
 
     @model_serializer(mode="wrap")
     def _nothing_of_exact_metrics(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -9,4 +9,4 @@ from privfed.experiment.evaluation import ExactEvaluation
 from privfed.experiment.result import RunResult
 from privfed.experiment.training import Progress, TrainingProgress
 
-__all__ = ["Experiment", "ExactEvaluation", "Progress", "RunResult", "TrainingProgress"]
+__all__ = ["ExactEvaluation", "Experiment", "Progress", "RunResult", "TrainingProgress"]

@@ -234,8 +234,9 @@ class Asking:
         self.simulation.run(server, round)
         if asking.sums is None:
             raise PlanError(
-                f"the round that measures quality had too few clients for the plan {self.assembly.config.privacy.name!r}"
-                ", so nothing was measured: sample more clients a round, or set evaluation.private = false"
+                "the round that measures quality had too few clients for the plan "
+                f"{self.assembly.config.privacy.name!r}, so nothing was measured: sample more clients a "
+                "round, or set evaluation.private = false"
             )
         return asking.sums, asking.deviation, asking.expected
 

@@ -1,7 +1,7 @@
 """The query that measures quality inside the budget: one vector of metrics per device, under the plan of the run.
 
 It is a query like those of training: the same clip, noise, secure sum and ledger. How much it costs is the share of the
-clip norm that it may use: the vector is sent with norm sqrt(s) C while the noise stays z C, so it costs mu = sqrt(s) / z.
+clip norm that it may use: the vector is sent with norm sqrt(s) C while the noise stays z C, so it costs mu = sqrt(s)/z.
 Where that would take more than a whole clip norm, the same vector is asked for several times and the sums are averaged.
 """
 

@@ -68,8 +68,8 @@ def _refuse_private_evaluation(config: ExperimentConfig) -> None:
         )
     if protocol.select != "last":
         raise PlanError(
-            f"evaluation.private measures once, after the last round, and protocol.select = {protocol.select!r} chooses "
-            "a round by quality: set protocol.select = 'last'"
+            f"evaluation.private measures once, after the last round, and protocol.select = {protocol.select!r} "
+            "chooses a round by quality: set protocol.select = 'last'"
         )
     if config.evaluation.grid:
         _refuse_grid(config)

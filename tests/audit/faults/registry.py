@@ -430,7 +430,9 @@ def _(stack: ExitStack) -> None:
     put(stack, Ledger, "record", made)
 
 
-@fault("vectors of metrics that nobody clips", "guards", "private-gram", CENTRAL, "times the claimed noise", measured=True)
+@fault(
+    "vectors of metrics that nobody clips", "guards", "private-gram", CENTRAL, "times the claimed noise", measured=True
+)
 def _(stack: ExitStack) -> None:
     put(stack, MetricVector, "vectors", lambda former: lambda self, *measured: 3 * former(self, *measured))
 

@@ -10,7 +10,7 @@ import torch
 from privfed.engines.nodes.errors import NodesError
 from privfed.engines.nodes.loopback import InProcess
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExactEvaluation
+from privfed.experiment import ExactEvaluation, Experiment
 from privfed.federation import Streams
 
 SHARES = "distributed-gaussian:noise_multiplier=1.0,clip_norm=1.0,n_min_honest=20"
