@@ -74,7 +74,7 @@ class MetricVector:
         own = np.array([_FIRST] + [_OTHER] * (len(self.keys) - 1))
         parts = np.concatenate([own, _OF_POPULARITY * own, [_EXPOSURE]]) if self.compared else own
         parts = (1 - _COUNT) * parts / parts.sum()
-        exposure = np.full(TENTHS, math.sqrt(parts[-1])) if self.compared else []
+        exposure = [math.sqrt(parts[-1])] * (TENTHS if self.compared else 0)
         weights: np.ndarray = np.concatenate(
             [[math.sqrt(_COUNT)], 2 * np.sqrt(parts[: self.metrics]), exposure], dtype=np.float64
         )

@@ -24,7 +24,8 @@ SAMPLED = f"{CENTRAL},sampling.kind=poisson,sampling.rate=0.7"
 
 def config(privacy: str = CENTRAL, method: str = "fedmf", rounds: int = 2, mu: float = 1.0, **more: Any) -> Any:
     fields = {
-        "method": {"name": method},
+        # However few items stand out of the noise, there is to be a Gram matrix to make candidates of.
+        "method": {"name": method, **({"min_items": 0} if method == "private-gram" else {})},
         "privacy": PrivacyPlan.parse(privacy),
         "rounds": rounds,
         "taps": TapConfig(places=()),
@@ -250,6 +251,6 @@ def test_a_candidate_that_asks_something_else_is_refused_even_if_it_was_declared
 ) -> None:
     from privfed.methods.private_gram import PrivateGramTraining
 
-    monkeypatch.setattr(PrivateGramTraining, "post_processing", frozenset({"head"}))
+    monkeypatch.setattr(PrivateGramTraining, "post_processing", frozenset({"popularity_share"}))
     with pytest.raises(PlanError, match="asks for something else than what was released"):
-        chosen(small_split, {"head": (10, 20)})
+        chosen(small_split, {"popularity_share": (0.2, 0.4)})
