@@ -13,7 +13,7 @@ from privfed.contracts import Block, Schema, share_of
 from privfed.privacy.accounting import account
 from privfed.privacy.composition import Composition
 from privfed.privacy.errors import PlanError
-from privfed.privacy.forecast import FinalQueries, planned
+from privfed.privacy.forecast import FinalQueries, FinalQuery, planned
 from privfed.privacy.mechanisms.sizing import NoiseTarget
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.sampling import Poisson
@@ -82,12 +82,22 @@ def plan_for_target(
     if sized.exact and final is None:
         return _with(plan, **sized.fields)
     (start,) = sized.fields.values()
+    if final is not None:
+        start *= _beside(final(_with(plan, **sized.fields)), _with(plan, **sized.fields), target)
 
     def composed(noised: PrivacyPlan) -> Composition:
         last = () if final is None else final(noised)
         return planned(noised, queries, population, rounds, queries_per_round, extra_queries, last)
 
     return _enough(plan, epsilon, start, composed)
+
+
+def _beside(final: Sequence[FinalQuery], plan: PrivacyPlan, target: NoiseTarget) -> float:
+    """Factor of the noise that leaves room for final queries, of Gaussian releases without sampling; mu^2 adds up."""
+    noise = plan.mechanism.noise_over_clip or math.inf
+    taken = math.fsum(query.count * share_of(query.schema) for query in final) / noise**2
+    whole = target.multiplier(1) ** -2
+    return math.sqrt(whole / (whole - taken)) if taken < whole else 1.0
 
 
 def _enough(
