@@ -21,7 +21,7 @@ from privfed.engines.witness import Witness
 from privfed.evaluation import ChoiceVector, EvaluationResult, MetricVector, PrivateChoice
 from privfed.evaluation.beyond_accuracy import exposure, tenths_of
 from privfed.experiment.evaluation import ExactEvaluation
-from privfed.experiment.releases import Releases
+from privfed.experiment.release_record import ReleaseRecord
 from privfed.federation import Call, Federation, Message, Server, begin_query, perform
 from privfed.privacy import PlanError
 from privfed.privacy.forecast import FinalQuery
@@ -61,8 +61,8 @@ class EvaluatingClients:
         if step not in {STEP, CHOICE}:
             self._real.receive(step, message)
         elif not message.config[AGAIN]:
-            self._own = (_OfTheModel if step == STEP else _OfCandidates)(self._assembly, message)
-            self._sent = torch.zeros(self._assembly.n_users, len(self._own.vector.weights))
+            own: _OwnMeasurement = (_OfTheModel if step == STEP else _OfCandidates)(self._assembly, message)
+            self._own, self._sent = own, torch.zeros(self._assembly.n_users, len(own.vector.weights))
             self._known = set()
 
     def evaluate(self, call: Call, message: Message) -> ClientUpdates:
@@ -82,15 +82,15 @@ class EvaluatingClients:
 
 
 class _OwnMeasurement(Protocol):
-    """What a device measures of itself, when it is asked once more with the same message as when it is asked first.
+    """What devices measure of themselves."""
 
-    Attributes:
-        vector: layout of what it sends.
-        users: who hold something out, ascending.
-    """
+    @property
+    def vector(self) -> MetricVector | ChoiceVector:
+        """Layout of what they send."""
 
-    vector: MetricVector | ChoiceVector
-    users: Int64[np.ndarray, " users"]
+    @property
+    def users(self) -> Int64[np.ndarray, " users"]:
+        """Who hold something out, ascending."""
 
     def vectors(self, call: Call, message: Message) -> Float64[np.ndarray, "people size"]:
         """Vectors of the called clients, who all hold something out."""
@@ -158,7 +158,7 @@ def with_candidates(messages: Sequence[Message]) -> Message:
     return Message(shared, config=messages[0].config)
 
 
-class AskingServer:
+class FinalQueryServer:
     """Asks everybody for a vector, as a server of one round, and averages the sums where it takes several.
 
     Args:
@@ -207,7 +207,7 @@ class AskingServer:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class FinalQueryRunner:
     """Where the queries after training go.
 
     Attributes:
@@ -228,7 +228,7 @@ class Asking:
         Raises:
             PlanError: too few clients took part.
         """
-        asking = AskingServer(self.assembly, step, query, message)
+        asking = FinalQueryServer(self.assembly, step, query, message)
         server: Server = asking if self.witness is None else self.witness.server(asking)
         self.simulation.observers.clear()
         self.simulation.run(server, round)
@@ -247,7 +247,7 @@ class Asking:
         sums, deviation, people = self.sums(STEP, query, self.assembly.server.public(), round)
         return vector.result(sums, deviation, mu=config.evaluation.mu, population=people)
 
-    def chosen(self, releases: Releases, round: int) -> PrivateChoice:
+    def chosen(self, releases: ReleaseRecord, round: int) -> PrivateChoice:
         """The best candidate of the grid, whose public parameters the server then holds."""
         config = self.assembly.config
         servers = [releases.server(self.assembly, settings) for settings in config.evaluation.candidates]

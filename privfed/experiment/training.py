@@ -14,8 +14,8 @@ from privfed.engines.witness import Witness
 from privfed.evaluation import Part, RoundEvaluation, about_metrics
 from privfed.experiment.alone import train_alone
 from privfed.experiment.evaluation import ExactEvaluation
-from privfed.experiment.private_evaluation import Asking, EvaluatingClients
-from privfed.experiment.releases import Releases
+from privfed.experiment.private_evaluation import EvaluatingClients, FinalQueryRunner
+from privfed.experiment.release_record import ReleaseRecord
 from privfed.experiment.result import RunResult
 from privfed.federation import Ranges, StatefulClients
 from privfed.federation.hosted_clients import HostedClients
@@ -71,7 +71,7 @@ class TrainingRun:
         self._transcript = self._make_transcript()
         self._private = assembly.config.evaluation.private and bool(parts)
         self._evaluation = ExactEvaluation(assembly, () if self._private else parts)
-        self._releases = Releases() if self._private and assembly.config.evaluation.grid else None
+        self._releases = ReleaseRecord() if self._private and assembly.config.evaluation.grid else None
         self._witness = self._make_witness()
         self._simulation = self._make_simulation()
         self._history: list[RoundEvaluation] = []
@@ -110,7 +110,7 @@ class TrainingRun:
     def _measure(self, progress: Progress | None) -> None:
         """Choose and measure inside the budget, after the last round, each in a round of its own."""
         last = self._assembly.config.rounds - 1
-        asking = Asking(self._assembly, self._simulation, self._witness)
+        asking = FinalQueryRunner(self._assembly, self._simulation, self._witness)
         choice = None if self._releases is None else asking.chosen(self._releases, last + 1)
         result = asking.measured(last + 1 + (choice is not None)).model_copy(update={"choice": choice})
         self._history.append(RoundEvaluation(last, {"test": result}))

@@ -9,7 +9,7 @@ import torch
 
 from privfed.evaluation import COUNTED, UNCOUNTED, MetricVector, Protocol
 from privfed.experiment import ExactEvaluation, Experiment, RunResult
-from privfed.experiment.private_evaluation import Asking, EvaluatingClients
+from privfed.experiment.private_evaluation import EvaluatingClients, FinalQueryRunner
 from privfed.federation import Call
 from privfed.privacy import PlanError, PrivacyPlan
 from privfed.privacy.events import Gaussian
@@ -143,14 +143,14 @@ def test_a_run_that_is_killed_before_it_measured_measures_when_it_is_resumed(
     for name in ("whole", "killed"):
         (tmp_path / name).mkdir()
     whole = Experiment(config(), small_split).run(tmp_path / "whole")
-    former = Asking.measured
+    former = FinalQueryRunner.measured
 
-    def killed(self: Asking, round: int) -> Any:
+    def killed(self: FinalQueryRunner, round: int) -> Any:
         former(self, round)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Asking, "measured", killed)
+        patched.setattr(FinalQueryRunner, "measured", killed)
         with pytest.raises(KeyboardInterrupt):
             Experiment(config(), small_split).run(tmp_path / "killed")
     resumed = Experiment(config(), small_split).run(tmp_path / "killed", resume=True)

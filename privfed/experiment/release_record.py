@@ -24,7 +24,7 @@ class _Release:
 
 
 @dataclass(slots=True, eq=False)
-class Releases:
+class ReleaseRecord:
     """All sums that were released to a server, in order.
 
     Attributes:
@@ -66,7 +66,7 @@ def _copied(total: Total) -> Total:
 @dataclass(slots=True, eq=False)
 class _Recording:
     real: Server
-    releases: Releases
+    releases: ReleaseRecord
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)
@@ -78,7 +78,7 @@ class _Recording:
 @dataclass(slots=True, eq=False)
 class _Recorder:
     real: Federation
-    releases: Releases
+    releases: ReleaseRecord
 
     def sample_cohort(self, round: int) -> Cohort:
         cohort = self.releases.cohorts[round] = self.real.sample_cohort(round)
@@ -96,7 +96,7 @@ class _Recorder:
 
 @dataclass(slots=True, eq=False)
 class _Replay:
-    releases: Releases
+    releases: ReleaseRecord
     method: str
     settings: Mapping[str, JsonValue]
     answered: int = 0
