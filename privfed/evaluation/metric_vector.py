@@ -28,7 +28,7 @@ from privfed.evaluation.beyond_accuracy import TENTHS
 from privfed.evaluation.protocol import Protocol
 from privfed.evaluation.result import BeyondAccuracy, EvaluationResult, Metric, MetricName
 
-_COUNT, _FIRST, _OTHER, _EXPOSURE, _OF_POPULARITY = 0.2, 4.0, 1.0, 1.0, 0.3
+_COUNT, _FIRST, _OTHER, _EXPOSURE, _OF_POPULARITY = 0.35, 4.0, 1.0, 1.0, 0.3
 """Parts of the squared norm: of the count, and, of what is left, in proportion: the main metric, any other, exposure;
 the same metric of popularity gets so much of its own."""
 _COUNT_OF_CHOICE = 0.1
@@ -108,7 +108,7 @@ class MetricVector:
         """
         scaled = np.asarray(sums, dtype=np.float64) / self.weights
         noise = deviation / self.weights
-        people = float(np.clip(scaled[0], 1.0, population))
+        people = max(float(scaled[0]), 1.0)  # not cut at the population: that would bias every ratio
         lost = scaled[0] < _FEW * noise[0]
         found = centred_metrics(scaled, noise, people, [*self.keys, *(self.keys if self.compared else ())])
         own, popular = found[: len(self.keys)], found[len(self.keys) :]
@@ -116,7 +116,7 @@ class MetricVector:
         return EvaluationResult(
             metrics=own,
             popularity=popular if self.compared else None,
-            n_users=round(people),
+            n_users=round(min(people, population)),
             tie_fraction=0.0,
             part="test",
             protocol=self.protocol,
@@ -161,10 +161,10 @@ class ChoiceVector:
         """What devices send, of norm at most 1; NaN for a person without a held-out item."""
         return _weighted([np.clip(metrics, 0, 1) - 0.5], np.isfinite(metrics).all(0), self.weights)
 
-    def values(self, sums: Float64[np.ndarray, " size"], deviation: float, population: float) -> tuple[Metric, ...]:
+    def values(self, sums: Float64[np.ndarray, " size"], deviation: float) -> tuple[Metric, ...]:
         """The metric of every candidate, with its interval."""
         scaled, noise = sums / self.weights, deviation / self.weights
-        people = float(np.clip(scaled[0], 1.0, population))
+        people = max(float(scaled[0]), 1.0)  # not cut at the population: that would bias every ratio
         return centred_metrics(scaled, noise, people, [("ndcg", self.k)] * self.candidates)
 
 

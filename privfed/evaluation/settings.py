@@ -23,7 +23,7 @@ class EvaluationSettings(BaseModel):
         private: measure after the last round by a noisy sum of clipped vectors of metrics, which the ledger counts;
             nothing exact is then computed, shown or written. Otherwise quality is exact and outside the ledger.
         mu: what the noisy sum may cost: two data sets that differ in one person are as hard to tell apart by it as two
-            unit Gaussians at this distance. With 6,040 people 0.05 measures the main metric to about 0.003.
+            unit Gaussians at this distance. With 6,040 people 0.05 measures the main metric to about 0.004.
         grid: settings of the method to choose among, name -> values: all combinations are made of the same release,
             and a noisy sum of their metrics on the validation part says which one is kept. Empty chooses nothing.
         selection_mu: what that sum may cost, in the same unit.

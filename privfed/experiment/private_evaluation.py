@@ -252,8 +252,8 @@ class FinalQueryRunner:
         config = self.assembly.config
         servers = [releases.server(self.assembly, settings) for settings in config.evaluation.candidates]
         vector, query = choice_vector(config), final_queries(config, config.privacy)[0]
-        sums, deviation, people = self.sums(CHOICE, query, with_candidates([one.public() for one in servers]), round)
-        values = vector.values(sums, deviation, people)
+        sums, deviation, _ = self.sums(CHOICE, query, with_candidates([one.public() for one in servers]), round)
+        values = vector.values(sums, deviation)
         best = max(range(len(values)), key=lambda number: values[number].value)
         self.assembly.server.load(servers[best].state())
         return PrivateChoice(
