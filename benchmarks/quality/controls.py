@@ -61,7 +61,7 @@ def beside_controls(name: str, negatives: str, parts: Split, options: Any) -> di
     """A method, popularity and all controls."""
     started = time.process_time()
     method = Experiment(config_of(name, negatives, None, options), parts).run().selected
-    popular = popularity(config_of(name, negatives, None, options), parts)
+    popular = popularity(config_of(name, negatives, None, options), parts, method.results["test"])
     row: dict[str, Any] = {"method itself": measured(method) | {"cpu_seconds": time.process_time() - started}}
     if popular is not None:
         row["popularity"] = {m.slug: [m.value, m.lo, m.hi] for m in popular.metrics if m.name in {"hr", "ndcg"}}

@@ -61,13 +61,14 @@ from privfed.audit.report.records import (
 from privfed.compute.devices import HOST, usable
 from privfed.contracts import Fidelity
 from privfed.data import Interactions, Split, SplitSpec, split
-from privfed.evaluation import HONEST, Evaluator, Protocol, RoundEvaluation
+from privfed.evaluation import HONEST, EvaluationSettings, Evaluator, Protocol, RoundEvaluation
 from privfed.experiment import Experiment, RunResult
 from privfed.methods import method as registered
 from privfed.privacy import PrivacyPlan
 from privfed.setup import MethodTable, our_variant
 from privfed.setup.config import AuditTapConfig, ExperimentConfig, TapConfig
 from privfed.setup.controls import CONTROLS, Control
+from privfed.setup.evaluation_query import measures_privately
 
 _POLL_SECONDS = 0.2
 _USERS_AT_ONCE = 2048
@@ -113,6 +114,8 @@ class AuditConfig(BaseModel):
             estimated, or, where single uploads are released, people of a few more rounds whose uploads spell secrets; 0
             trains none. 1,000 give the epsilon of a whole person within some 15 %.
         controls: controls to run beside every method (`privfed.setup.controls`), once for each seed.
+        evaluation: how quality is measured behind plans that bound a whole user and add noise to sums; elsewhere, as
+            for popularity, it stays exact, since an audit is a simulation that sees everything.
         memory_limit_gib: bound on the update buffers of one run.
         device: where runs train; attacks read copies on the processor.
     """
@@ -132,6 +135,7 @@ class AuditConfig(BaseModel):
     attributes: bool = False
     canaries: int = Field(CANARIES, ge=0)
     controls: tuple[Control, ...] = ()
+    evaluation: EvaluationSettings = EvaluationSettings()
     memory_limit_gib: float | None = Field(None, gt=0)
     fidelity: Fidelity = "exact"
     device: str = "cpu"
@@ -211,6 +215,7 @@ class AuditConfig(BaseModel):
                 memory_limit_gib=self.memory_limit_gib,
                 fidelity=self.fidelity,
                 device=self.device,
+                evaluation=self.evaluation if measures_privately(plan) else EvaluationSettings(),
             )
             for seed in self.seeds
             for method, plan, rounds in grid
@@ -526,7 +531,7 @@ def as_run(
                 round=selected.round + 1,
                 state=state if trained else "received",
                 gain=gain if part == "test" and selected.by_user and (m.name, m.k) == selected.by_user[:2] else None,
-                **m.model_dump(),
+                **m.model_dump(exclude={"noise"}),
             )
             for part, evaluated in selected.results.items()
             for m in evaluated.metrics

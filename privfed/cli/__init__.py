@@ -25,6 +25,7 @@ from privfed.cli import (
     recommend,
     report,
     run,
+    tune,
 )
 
 
@@ -57,6 +58,7 @@ app.command("audit", epilog=audit.EXAMPLE)(audit.audit)
 app.command("report", epilog=report.EXAMPLE)(report.report)
 app.command("compare", epilog=compare.EXAMPLE)(compare.compare)
 app.command("run", epilog=run.EXAMPLE)(run.run)
+app.command("tune", epilog=tune.EXAMPLE)(tune.tune)
 app.command("attack", epilog=attack.EXAMPLE)(attack.attack)
 app.command("recommend", epilog=recommend.EXAMPLE)(recommend.recommend)
 app.command("export", epilog=export.EXAMPLE)(export.export)

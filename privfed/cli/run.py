@@ -251,7 +251,7 @@ def _tell(
     from privfed.audit.report.records import POPULARITY
     from privfed.cli import training
     from privfed.cli.closing import closing_lines, next_step
-    from privfed.cli.show import beyond_lines, guarantee_box, utility_table
+    from privfed.cli.show import beyond_lines, choice_lines, guarantee_box, utility_table
     from privfed.experiment.baseline import popularity
     from privfed.setup import our_variant
     from privfed.setup.controls import CONTROLS, SILENT
@@ -262,6 +262,7 @@ def _tell(
     baselines = result.test.baselines if popular is None else {POPULARITY: popular.metrics}
     rounds_done = result.selected.round + 1
     screen.result(
+        *choice_lines(result.test),
         utility_table(name, result.test, baselines, rounds=rounds_done, synthetic=synthetic),
         *([f"Protocol: {chosen.protocol.sentence()}"] if screen.quiet else []),
         *([] if chosen.control in SILENT else [guarantee_box(result.guarantee)]),

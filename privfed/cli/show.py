@@ -125,6 +125,25 @@ def beyond_lines(result: EvaluationResult) -> list[str]:
     ]
 
 
+def choice_lines(result: EvaluationResult) -> list[str]:
+    """Candidates of a choice with their noisy metrics, a line each, the best first."""
+    choice = result.choice
+    if choice is None:
+        return []
+    order = sorted(range(len(choice.values)), key=lambda number: -choice.values[number].value)
+    lines = [
+        f"{'chosen' if number == choice.chosen else '      '}  "
+        f"{_metric(choice.values[number])} {_interval(choice.values[number])}  "
+        + ", ".join(f"{name} = {value}" for name, value in choice.candidates[number].items())
+        for number in order
+    ]
+    return [
+        f"Choice among {len(order)} settings of one release, on the validation part, for mu = {choice.mu:g} of the "
+        "budget (the best of noisy numbers is a little too high; the test below is measured afresh):",
+        *lines,
+    ]
+
+
 def live(result: EvaluationResult) -> str:
     """The first cut-off of a result, or its errors over all ratings, in a few words."""
     if result.protocol.task == "rating":

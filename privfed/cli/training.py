@@ -31,7 +31,7 @@ from privfed.methods import ClientData
 from privfed.privacy import Forecast, Ledger, forecast
 from privfed.setup import our_variant
 from privfed.setup.controls import SILENT
-from privfed.setup.evaluation_query import evaluation_query, metric_vector
+from privfed.setup.evaluation_query import final_queries
 
 
 def predict(experiment: Experiment) -> Forecast:
@@ -49,13 +49,9 @@ def predict(experiment: Experiment) -> Forecast:
         shapes = {name: block.shape for query in program for name, block in query.schema.items()}
         tables = [name for name, shape in shapes.items() if len(shape) == 2 and shape[0] == n_items]
         touched = dict.fromkeys(tables, _rows_sent(experiment))
-    final = (
-        evaluation_query(config.evaluation, metric_vector(config), config.privacy)
-        if config.evaluation.private
-        else None
-    )
-    if final is not None:
-        refuse_overflow(config.privacy, final.schema, experiment.n_users)
+    final = final_queries(config, config.privacy)
+    for last in final:
+        refuse_overflow(config.privacy, last.schema, experiment.n_users)
     return forecast(
         config.privacy,
         rounds=1 if registered.traits.uploads_once else config.rounds,

@@ -8,10 +8,19 @@ print(evaluator.result().metric("hr", 10), HONEST.sentence())
 from privfed.evaluation.boost import Boost
 from privfed.evaluation.errors import EvaluationError
 from privfed.evaluation.evaluator import Evaluator
-from privfed.evaluation.metric_vector import MetricVector, difference
+from privfed.evaluation.metric_vector import ChoiceVector, MetricVector, difference
 from privfed.evaluation.protocol import HONEST, PAPER, Protocol, Task
 from privfed.evaluation.ranking import Positions, positions, ties_decide, user_metrics
-from privfed.evaluation.result import BeyondAccuracy, EvaluationResult, Metric, MetricName, Part, Ratio, RoundEvaluation
+from privfed.evaluation.result import (
+    BeyondAccuracy,
+    EvaluationResult,
+    Metric,
+    MetricName,
+    Part,
+    PrivateChoice,
+    Ratio,
+    RoundEvaluation,
+)
 from privfed.evaluation.settings import EvaluationSettings
 from privfed.evaluation.uncounted import COUNTED, UNCOUNTED, about_metrics
 
@@ -22,6 +31,7 @@ __all__ = [
     "UNCOUNTED",
     "BeyondAccuracy",
     "Boost",
+    "ChoiceVector",
     "EvaluationError",
     "EvaluationResult",
     "EvaluationSettings",
@@ -31,6 +41,7 @@ __all__ = [
     "MetricVector",
     "Part",
     "Positions",
+    "PrivateChoice",
     "Protocol",
     "Ratio",
     "RoundEvaluation",

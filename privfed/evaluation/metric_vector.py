@@ -28,9 +28,10 @@ from privfed.evaluation.beyond_accuracy import TENTHS
 from privfed.evaluation.protocol import Protocol
 from privfed.evaluation.result import BeyondAccuracy, EvaluationResult, Metric, MetricName
 
-_COUNT, _FIRST, _OTHER, _EXPOSURE, _OF_POPULARITY = 0.2, 4.0, 1.0, 1.0, 0.3
+_COUNT, _FIRST, _OTHER, _EXPOSURE, _OF_POPULARITY = 0.35, 4.0, 1.0, 1.0, 0.3
 """Parts of the squared norm: of the count, and, of what is left, in proportion: the main metric, any other, exposure;
 the same metric of popularity gets so much of its own."""
+_COUNT_OF_CHOICE = 0.1
 _WITHIN = 1 - 2.0**-20
 """What float32 sums of squares leave below 1."""
 _FEW = 3.0
@@ -73,7 +74,7 @@ class MetricVector:
         own = np.array([_FIRST] + [_OTHER] * (len(self.keys) - 1))
         parts = np.concatenate([own, _OF_POPULARITY * own, [_EXPOSURE]]) if self.compared else own
         parts = (1 - _COUNT) * parts / parts.sum()
-        exposure = np.full(TENTHS, math.sqrt(parts[-1])) if self.compared else []
+        exposure = [math.sqrt(parts[-1])] * (TENTHS if self.compared else 0)
         weights: np.ndarray = np.concatenate(
             [[math.sqrt(_COUNT)], 2 * np.sqrt(parts[: self.metrics]), exposure], dtype=np.float64
         )
@@ -91,9 +92,8 @@ class MetricVector:
             exposure: share of the recommendations in each tenth of the catalogue; unused where nothing is compared.
         """
         measured: Bool[np.ndarray, " people"] = np.isfinite(metrics).all(0)
-        parts = [np.ones((1, len(measured))), np.clip(metrics, 0, 1) - 0.5, *([exposure] if self.compared else [])]
-        vectors: np.ndarray = np.concatenate(parts).T * self.weights
-        return np.where(measured[:, None], vectors, 0.0)
+        parts = [np.clip(metrics, 0, 1) - 0.5, *([exposure] if self.compared else [])]
+        return _weighted(parts, measured, self.weights)
 
     def result(
         self, sums: Sequence[float] | Float64[np.ndarray, " size"], deviation: float, *, mu: float, population: float
@@ -108,14 +108,15 @@ class MetricVector:
         """
         scaled = np.asarray(sums, dtype=np.float64) / self.weights
         noise = deviation / self.weights
-        people = float(np.clip(scaled[0], 1.0, population))
+        people = max(float(scaled[0]), 1.0)  # not cut at the population: that would bias every ratio
         lost = scaled[0] < _FEW * noise[0]
-        own, popular = (self._metrics(scaled, noise, people, first) for first in (0, len(self.keys)))
+        found = centred_metrics(scaled, noise, people, [*self.keys, *(self.keys if self.compared else ())])
+        own, popular = found[: len(self.keys)], found[len(self.keys) :]
         exposure = tuple((scaled[1 + self.metrics :] / people).tolist())
         return EvaluationResult(
             metrics=own,
             popularity=popular if self.compared else None,
-            n_users=round(people),
+            n_users=round(min(people, population)),
             tie_fraction=0.0,
             part="test",
             protocol=self.protocol,
@@ -133,26 +134,65 @@ class MetricVector:
             ),
         )
 
-    def _metrics(
-        self,
-        scaled: Float64[np.ndarray, " size"],
-        noise: Float64[np.ndarray, " size"],
-        people: float,
-        first: int,
-    ) -> tuple[Metric, ...]:
-        """Of the method (`first` = 0) or of popularity, as far as they are part of the vector."""
-        found = []
-        for place, (name, k) in enumerate(self.keys[: max(self.metrics - first, 0)], start=1 + first):
-            centred = scaled[place] / people
-            value, spread = 0.5 + centred, math.hypot(noise[place], centred * noise[0]) / people
-            margin = _Z * math.hypot(spread, math.sqrt(max(0.25 - centred**2, 0.0) / people))
-            found.append(
-                Metric(
-                    name=name, k=k, value=value, lo=min(max(value - margin, 0.0), 1.0),
-                    hi=max(min(value + margin, 1.0), 0.0), n_users=round(people), noise=spread,
-                )
-            )  # fmt: skip
-        return tuple(found)
+
+@dataclass(frozen=True, slots=True)
+class ChoiceVector:
+    """The main metric of several candidates on one device, from whose noisy sum the best one is chosen.
+
+    All sums are released with Gaussian noise and charged in full, so that their maximum is post-processing: noisy
+    values of all candidates come with the choice, for no more than it costs.
+
+    Attributes:
+        candidates: number of candidates.
+        k: cut-off of the NDCG that they are compared by.
+    """
+
+    candidates: int
+    k: int
+
+    @property
+    def weights(self) -> Float64[np.ndarray, " size"]:
+        """Factors of the count of people and of every candidate."""
+        own = 2 * math.sqrt((1 - _COUNT_OF_CHOICE) / self.candidates)
+        weights: np.ndarray = np.array([math.sqrt(_COUNT_OF_CHOICE)] + [own] * self.candidates) * _WITHIN
+        return weights
+
+    def vectors(self, metrics: Float64[np.ndarray, "candidates people"]) -> Float64[np.ndarray, "people size"]:
+        """What devices send, of norm at most 1; NaN for a person without a held-out item."""
+        return _weighted([np.clip(metrics, 0, 1) - 0.5], np.isfinite(metrics).all(0), self.weights)
+
+    def values(self, sums: Float64[np.ndarray, " size"], deviation: float) -> tuple[Metric, ...]:
+        """The metric of every candidate, with its interval."""
+        scaled, noise = sums / self.weights, deviation / self.weights
+        people = max(float(scaled[0]), 1.0)  # not cut at the population: that would bias every ratio
+        return centred_metrics(scaled, noise, people, [("ndcg", self.k)] * self.candidates)
+
+
+def _weighted(
+    parts: Sequence[Float64[np.ndarray, "_ people"]],
+    measured: Bool[np.ndarray, " people"],
+    weights: Float64[np.ndarray, " size"],
+) -> Float64[np.ndarray, "people size"]:
+    """Vectors that begin with a count of 1, or zeros for those who measured nothing."""
+    vectors: np.ndarray = np.concatenate([np.ones((1, len(measured))), *parts]).T * weights
+    return np.where(measured[:, None], vectors, 0.0)
+
+
+def centred_metrics(
+    scaled: Float64[np.ndarray, " size"],
+    noise: Float64[np.ndarray, " size"],
+    people: float,
+    keys: Sequence[tuple[MetricName, int]],
+) -> tuple[Metric, ...]:
+    """Metrics of the coordinates after the first, which counts people, less the weights of both."""
+    found = []
+    for place, (name, k) in enumerate(keys, start=1):
+        centred = scaled[place] / people
+        value, spread = 0.5 + centred, math.hypot(noise[place], centred * noise[0]) / people
+        margin = _Z * math.hypot(spread, math.sqrt(max(0.25 - centred**2, 0.0) / people))
+        lo, hi = (min(max(end, 0.0), 1.0) for end in (value - margin, value + margin))
+        found.append(Metric(name=name, k=k, value=value, lo=lo, hi=hi, n_users=round(people), noise=spread))
+    return tuple(found)
 
 
 def difference(result: EvaluationResult) -> Metric | None:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float64
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
 from privfed.evaluation.protocol import Protocol
 
@@ -100,6 +100,25 @@ class BeyondAccuracy(BaseModel):
     by_activity: tuple[Metric, ...] = ()
 
 
+class PrivateChoice(BaseModel):
+    """A choice among settings by noisy metrics on the validation part.
+
+    Attributes:
+        candidates: Settings of each candidate.
+        values: NDCG of each at the first cut-off; that of the chosen one is a maximum of noisy numbers, so a little
+            too high.
+        chosen: Which one is kept.
+        mu: What the choice cost.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    candidates: tuple[dict[str, JsonValue], ...]
+    values: tuple[Metric, ...]
+    chosen: int
+    mu: float
+
+
 class EvaluationResult(BaseModel):
     """All metrics of one evaluation.
 
@@ -119,6 +138,7 @@ class EvaluationResult(BaseModel):
             worse than a constant), else None.
         beyond: What accuracy does not say; None where it was not measured (ratings, sampled candidates, nodes).
         mu: What a noisy sum of everybody's metrics cost, which these were read off; None where metrics are exact.
+        choice: The choice among settings before that; None where there was none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -133,10 +153,11 @@ class EvaluationResult(BaseModel):
     warning: str | None
     beyond: BeyondAccuracy | None = None
     mu: float | None = None
+    choice: PrivateChoice | None = None
 
     @model_serializer(mode="wrap")
     def _of_what_there_is(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_absent(write(self), "beyond", "mu")
+        return without_absent(write(self), "beyond", "mu", "choice")
 
     @property
     def merit(self) -> float:

@@ -8,8 +8,8 @@ UNCOUNTED = (
 
 COUNTED = (
     "Evaluation metrics are in the ledger: they are read off one noisy sum of everybody's clipped vectors of metrics, "
-    "and epsilon covers it together with training. No exact metric was computed for anybody to see. Further runs on the "
-    "same people, and a choice among them, are counted by nobody but whoever adds their epsilons up."
+    "and epsilon covers it together with training. No exact metric was computed for anybody to see. Further runs on "
+    "the same people, and a choice among them, are counted by nobody but whoever adds their epsilons up."
 )
 
 

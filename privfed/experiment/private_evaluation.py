@@ -2,35 +2,39 @@
 
 After the last round devices download the model as before any recommendation, bring it up to date, rank their own
 held-out items, and send a clipped vector of metrics (`privfed.evaluation.metric_vector`) as one more query of the run.
-Nothing else of it leaves a device, and the experimenter sees no more than the server does.
+Nothing else of it leaves a device, and the experimenter sees no more than the server does. Where a grid of settings is
+given, a round before that asks for the metrics of every candidate on the validation part, and the best one is kept.
 """
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Float64
+from jaxtyping import Float32, Float64, Int64
 from torch import Tensor
 
 from privfed.compute.devices import on_host, placed
 from privfed.engines.simulation import Simulation
 from privfed.engines.witness import Witness
-from privfed.evaluation import EvaluationResult
+from privfed.evaluation import ChoiceVector, EvaluationResult, MetricVector, PrivateChoice
 from privfed.evaluation.beyond_accuracy import exposure, tenths_of
 from privfed.experiment.evaluation import ExactEvaluation
+from privfed.experiment.release_record import ReleaseRecord
 from privfed.federation import Call, Federation, Message, Server, begin_query, perform
 from privfed.privacy import PlanError
+from privfed.privacy.forecast import FinalQuery
 from privfed.setup.assembly import Assembly
-from privfed.setup.evaluation_query import METRICS, STEP, evaluation_query, metric_vector
+from privfed.setup.evaluation_query import CHOICE, METRICS, STEP, choice_vector, final_queries, metric_vector
 from privfed.updates import ClientUpdates, Dense
 
-_AGAIN = "measured before"
+AGAIN = "measured before"
 """Tells devices how many sums of the same vectors have been asked for already."""
 
 
 class EvaluatingClients:
-    """The clients of a run, who besides their own steps answer `evaluate`.
+    """The clients of a run, who besides their own steps answer `evaluate` and `choose`.
 
     Args:
         assembly: the assembled run, whose held-out items these devices hold.
@@ -38,10 +42,9 @@ class EvaluatingClients:
 
     def __init__(self, assembly: Assembly) -> None:
         self._real, self._assembly = assembly.clients, assembly
-        self._vector = metric_vector(assembly.config)
+        self._own: _OwnMeasurement | None = None
         self._sent: Float32[Tensor, "users size"] = torch.zeros(0, 0)
         self._known: set[int] = set()
-        self._device: ExactEvaluation | None = None
 
     def __getattr__(self, name: str) -> Any:
         if name == "_real":
@@ -50,88 +53,146 @@ class EvaluatingClients:
 
     @property
     def steps(self) -> frozenset[str]:
-        """Steps of the method, and the measurement."""
-        return self._real.steps | {STEP}
+        """Steps of the method, and both measurements."""
+        return self._real.steps | {STEP, CHOICE}
 
     def receive(self, step: str, message: Message) -> None:
         """A query begins; a new measurement forgets what was measured before."""
-        if step != STEP:
+        if step not in {STEP, CHOICE}:
             self._real.receive(step, message)
-        elif not message.config[_AGAIN]:
-            order = self._assembly.registered.training.popularity_order
-            popularity = None if order is None else on_host(message.shared[order].float())
-            self._device = ExactEvaluation(self._assembly, ("test",), popularity)
-            self._tenths = None if popularity is None else tenths_of(popularity)
-            self._sent = torch.zeros(self._assembly.n_users, self._vector.size)
+        elif not message.config[AGAIN]:
+            own: _OwnMeasurement = (_OfTheModel if step == STEP else _OfCandidates)(self._assembly, message)
+            self._own, self._sent = own, torch.zeros(self._assembly.n_users, len(own.vector.weights))
             self._known = set()
 
     def evaluate(self, call: Call, message: Message) -> ClientUpdates:
-        """The vector of every device."""
+        """The vector of metrics of every device, on the test part."""
         who = on_host(call.clients)
         if not self._known.issuperset(who.tolist()):
-            self._measure(call, message)
+            assert self._own is not None, "a measurement begins with a query"
+            held_out = call.clients[torch.isin(call.clients, placed(self._own.users))]
+            if len(held_out):
+                vectors = self._own.vectors(replace(call, clients=held_out), message)
+                self._sent[torch.from_numpy(on_host(held_out))] = torch.from_numpy(vectors).float()
             self._known.update(who.tolist())
         rows = self._sent[torch.from_numpy(who)]
-        part = Dense(METRICS, torch.arange(len(who)), placed(rows.numpy()))
-        return ClientUpdates(call.clients, call.schema, [part])
+        return ClientUpdates(call.clients, call.schema, [Dense(METRICS, torch.arange(len(who)), placed(rows.numpy()))])
 
-    def _measure(self, call: Call, message: Message) -> None:
-        """Measure the devices of a call that hold something out, as each would do alone."""
-        device = self._device
-        assert device is not None, "a measurement begins with a query"
-        evaluator = device.evaluators["test"]
-        held_out = call.clients[torch.isin(call.clients, placed(evaluator.users))]
-        if not len(held_out):
-            return
-        updates = self._tuned(replace(call, clients=held_out), message) if device.private else None
-        device.score(held_out, message, updates)
-        self._real.discard()
-        users, keys = on_host(held_out), self._vector.keys
-        rows = [*evaluator.rows(keys), *(evaluator.rows(keys, of_popularity=True) if self._vector.compared else [])]
-        metrics: Float64[np.ndarray, "metrics people"] = evaluator.measured[rows][:, users]
-        shares = np.empty((0, len(users)))
-        if self._tenths is not None:
-            shares = exposure(evaluator.lists(users), self._tenths)
-        self._sent[torch.from_numpy(users)] = torch.from_numpy(self._vector.vectors(metrics, shares)).float()
-
-    def _tuned(self, call: Call, message: Message) -> ClientUpdates:
-        """Local training before a recommendation; it is staged, and forgotten once the device has measured."""
-        assembly = self._assembly
-        step = assembly.registered.training.step or ""
-        begin_query(self._real, step, message)
-        return perform(self._real, replace(call, step=step, schema=assembly.server.schema, clip_norm=None), message)
+    choose = evaluate
 
 
-class MeasuringServer:
-    """Asks for the vectors of metrics of everybody, as a server of one round.
+class _OwnMeasurement(Protocol):
+    """What devices measure of themselves."""
+
+    @property
+    def vector(self) -> MetricVector | ChoiceVector:
+        """Layout of what they send."""
+
+    @property
+    def users(self) -> Int64[np.ndarray, " users"]:
+        """Who hold something out, ascending."""
+
+    def vectors(self, call: Call, message: Message) -> Float64[np.ndarray, "people size"]:
+        """Vectors of the called clients, who all hold something out."""
+
+
+class _OfTheModel:
+    """The metrics of the model, beside popularity where the message has an order of items."""
+
+    def __init__(self, assembly: Assembly, message: Message) -> None:
+        order = assembly.registered.training.popularity_order
+        popularity = None if order is None else on_host(message.shared[order].float())
+        self.vector, self._assembly = metric_vector(assembly.config), assembly
+        self._device = ExactEvaluation(assembly, ("test",), popularity)
+        self._tenths = None if popularity is None else tenths_of(popularity)
+        self.users = self._device.evaluators["test"].users
+
+    def vectors(self, call: Call, message: Message) -> Float64[np.ndarray, "people size"]:
+        """Score, rank, and leave what was trained for it."""
+        score_on_devices(self._assembly, self._device, call, message)
+        users, keys, evaluator = on_host(call.clients), self.vector.keys, self._device.evaluators["test"]
+        rows = [*evaluator.rows(keys), *(evaluator.rows(keys, of_popularity=True) if self.vector.compared else [])]
+        shares = np.empty((0, len(users))) if self._tenths is None else exposure(evaluator.lists(users), self._tenths)
+        return self.vector.vectors(evaluator.measured[rows][:, users], shares)
+
+
+class _OfCandidates:
+    """The main metric of several models on the validation part."""
+
+    def __init__(self, assembly: Assembly, message: Message) -> None:
+        del message
+        self.vector, self._assembly = choice_vector(assembly.config), assembly
+        self._devices = [ExactEvaluation(assembly, ("valid",)) for _ in range(self.vector.candidates)]
+        self.users = self._devices[0].evaluators["valid"].users
+
+    def vectors(self, call: Call, message: Message) -> Float64[np.ndarray, "people size"]:
+        """Score and rank with every candidate."""
+        users, metrics = on_host(call.clients), []
+        for number, device in enumerate(self._devices):
+            score_on_devices(self._assembly, device, call, of_candidate(message, number))
+            evaluator = device.evaluators["valid"]
+            metrics.append(evaluator.measured[evaluator.rows([("ndcg", self.vector.k)])][:, users])
+        return self.vector.vectors(np.concatenate(metrics))
+
+
+def score_on_devices(assembly: Assembly, device: ExactEvaluation, call: Call, message: Message) -> None:
+    """Let devices bring themselves up to date as before a recommendation, score what they hold out, and forget both."""
+    clients, step, updates = assembly.clients, assembly.registered.training.step, None
+    if device.private and step is not None:
+        begin_query(clients, step, message)
+        updates = perform(clients, replace(call, step=step, schema=assembly.server.schema, clip_norm=None), message)
+    device.score(call.clients, message, updates)
+    clients.discard()
+
+
+def of_candidate(message: Message, number: int) -> Message:
+    """The model of one candidate, out of a message with those of all."""
+    mark = f"{number}:"
+    shared = {name.removeprefix(mark): values for name, values in message.shared.items() if name.startswith(mark)}
+    return Message(shared, config=message.config)
+
+
+def with_candidates(messages: Sequence[Message]) -> Message:
+    """One message with the models of all candidates."""
+    shared = {f"{number}:{name}": values for number, one in enumerate(messages) for name, values in one.shared.items()}
+    return Message(shared, config=messages[0].config)
+
+
+class FinalQueryServer:
+    """Asks everybody for a vector, as a server of one round, and averages the sums where it takes several.
 
     Args:
         assembly: the assembled run.
+        step: of the clients.
+        query: blocks, and how often they are asked for.
+        message: what devices measure themselves with.
 
     Attributes:
         schema: blocks of its query.
-        result: what the noisy sum says; None before the round, and where too few clients answered.
+        sums: noisy sum of all vectors; None before the round, and where too few clients answered.
+        expected: people in the sum, as far as that is public.
     """
 
-    def __init__(self, assembly: Assembly) -> None:
-        config = assembly.config
-        self._assembly, self._vector = assembly, metric_vector(config)
-        self._query = evaluation_query(config.evaluation, self._vector, config.privacy)
-        self.schema = self._query.schema
-        self.result: EvaluationResult | None = None
+    def __init__(self, assembly: Assembly, step: str, query: FinalQuery, message: Message) -> None:
+        self._assembly, self._step, self._count, self._message = assembly, step, query.count, message
+        self.schema = query.schema
+        self.sums: Float64[np.ndarray, " size"] | None = None
+        self.expected = 1.0
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise on every coordinate of `sums`."""
+        noisy = self._assembly.config.privacy.noisy_sums(self._assembly.n_users)
+        return float(noisy.deviation / self.schema[METRICS].weight / self._count**0.5)
 
     def round(self, federation: Federation, t: int) -> None:
-        """Ask, average the sums, and read the metrics off."""
-        cohort, message, count = federation.sample_cohort(t), self.public(), self._query.count
-        sums = torch.zeros(self._vector.size, dtype=torch.float64)
-        for again in range(count):
-            asked = replace(message, config={**message.config, _AGAIN: again})
-            sums += federation.aggregate(STEP, cohort, asked, self.schema).sums[METRICS].double().cpu() / count
-        config, users = self._assembly.config, self._assembly.n_users
-        noise = config.privacy.noisy_sums(users).deviation / self.schema[METRICS].weight / count**0.5
-        self.result = self._vector.result(
-            sums.numpy(), noise, mu=config.evaluation.mu, population=max(cohort.expected, 1.0)
-        )
+        """Ask as often as it takes."""
+        cohort = federation.sample_cohort(t)
+        total = np.zeros(self.schema[METRICS].size)
+        for again in range(self._count):
+            asked = replace(self._message, config={**self._message.config, AGAIN: again})
+            total += on_host(federation.aggregate(self._step, cohort, asked, self.schema).sums[METRICS].double())
+        self.sums, self.expected = total / self._count, max(cohort.expected, 1.0)
 
     def public(self) -> Message:
         """What a device downloads to recommend with."""
@@ -145,21 +206,59 @@ class MeasuringServer:
         """Nothing was kept."""
 
 
-def measure_privately(
-    assembly: Assembly, simulation: Simulation, witness: Witness | None, round: int
-) -> EvaluationResult:
-    """One measurement, in a round of its own.
+@dataclass(frozen=True, slots=True)
+class FinalQueryRunner:
+    """Where the queries after training go.
 
-    Raises:
-        PlanError: too few clients took part in it.
+    Attributes:
+        assembly: the assembled run.
+        simulation: of it.
+        witness: who sees every query; None where nobody does.
     """
-    measuring = MeasuringServer(assembly)
-    server: Server = measuring if witness is None else witness.server(measuring)
-    simulation.observers.clear()
-    simulation.run(server, round)
-    if measuring.result is None:
-        raise PlanError(
-            f"the round that measures quality had too few clients for the plan {assembly.config.privacy.name!r}, so "
-            "nothing was measured: sample more clients a round, or set evaluation.private = false"
+
+    assembly: Assembly
+    simulation: Simulation
+    witness: Witness | None
+
+    def sums(
+        self, step: str, query: FinalQuery, message: Message, round: int
+    ) -> tuple[Float64[np.ndarray, " size"], float, float]:
+        """Noisy sums, the deviation of their noise, and how many people are expected in them.
+
+        Raises:
+            PlanError: too few clients took part.
+        """
+        asking = FinalQueryServer(self.assembly, step, query, message)
+        server: Server = asking if self.witness is None else self.witness.server(asking)
+        self.simulation.observers.clear()
+        self.simulation.run(server, round)
+        if asking.sums is None:
+            raise PlanError(
+                "the round that measures quality had too few clients for the plan "
+                f"{self.assembly.config.privacy.name!r}, so nothing was measured: sample more clients a "
+                "round, or set evaluation.private = false"
+            )
+        return asking.sums, asking.deviation, asking.expected
+
+    def measured(self, round: int) -> EvaluationResult:
+        """Quality of the trained model."""
+        config = self.assembly.config
+        vector, query = metric_vector(config), final_queries(config, config.privacy)[-1]
+        sums, deviation, people = self.sums(STEP, query, self.assembly.server.public(), round)
+        return vector.result(sums, deviation, mu=config.evaluation.mu, population=people)
+
+    def chosen(self, releases: ReleaseRecord, round: int) -> PrivateChoice:
+        """The best candidate of the grid, whose public parameters the server then holds."""
+        config = self.assembly.config
+        servers = [releases.server(self.assembly, settings) for settings in config.evaluation.candidates]
+        vector, query = choice_vector(config), final_queries(config, config.privacy)[0]
+        sums, deviation, _ = self.sums(CHOICE, query, with_candidates([one.public() for one in servers]), round)
+        values = vector.values(sums, deviation)
+        best = max(range(len(values)), key=lambda number: values[number].value)
+        self.assembly.server.load(servers[best].state())
+        return PrivateChoice(
+            candidates=tuple(config.evaluation.candidates),
+            values=values,
+            chosen=best,
+            mu=config.evaluation.selection_mu,
         )
-    return measuring.result

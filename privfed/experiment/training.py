@@ -14,7 +14,8 @@ from privfed.engines.witness import Witness
 from privfed.evaluation import Part, RoundEvaluation, about_metrics
 from privfed.experiment.alone import train_alone
 from privfed.experiment.evaluation import ExactEvaluation
-from privfed.experiment.private_evaluation import EvaluatingClients, measure_privately
+from privfed.experiment.private_evaluation import EvaluatingClients, FinalQueryRunner
+from privfed.experiment.release_record import ReleaseRecord
 from privfed.experiment.result import RunResult
 from privfed.federation import Ranges, StatefulClients
 from privfed.federation.hosted_clients import HostedClients
@@ -71,6 +72,7 @@ class TrainingRun:
         self._transcript = self._make_transcript()
         self._private = assembly.config.evaluation.private and bool(parts)
         self._evaluation = ExactEvaluation(assembly, () if self._private else parts)
+        self._releases = ReleaseRecord() if self._private and assembly.config.evaluation.grid else None
         self._witness = self._make_witness()
         self._simulation = self._make_simulation()
         self._history: list[RoundEvaluation] = []
@@ -90,6 +92,7 @@ class TrainingRun:
         """The rounds from `first` on."""
         config = self._assembly.config
         server = self._assembly.server if self._witness is None else self._witness.server(self._assembly.server)
+        server = server if self._releases is None else self._releases.recording(server)
         for t in range(first, config.rounds):
             due = bool(self._parts) and not self._private and config.evaluated(t)
             self._evaluation.observe(self._simulation, t, due=due)
@@ -97,7 +100,8 @@ class TrainingRun:
             evaluated = self._evaluation.result(t) if due else None
             if evaluated:
                 self._history.append(evaluated)
-            if (t + 1) % config.checkpoint_every == 0 or t + 1 == config.rounds:
+            # A choice needs what was released, which no checkpoint keeps: it is made before the first one.
+            if self._releases is None and ((t + 1) % config.checkpoint_every == 0 or t + 1 == config.rounds):
                 self._save(t + 1)
             if progress is not None:
                 progress(t, evaluated)
@@ -105,9 +109,11 @@ class TrainingRun:
             self._measure(progress)
 
     def _measure(self, progress: Progress | None) -> None:
-        """Measure inside the budget, after the last round."""
+        """Choose and measure inside the budget, after the last round, each in a round of its own."""
         last = self._assembly.config.rounds - 1
-        result = measure_privately(self._assembly, self._simulation, self._witness, last + 1)
+        asking = FinalQueryRunner(self._assembly, self._simulation, self._witness)
+        choice = None if self._releases is None else asking.chosen(self._releases, last + 1)
+        result = asking.measured(last + 1 + (choice is not None)).model_copy(update={"choice": choice})
         self._history.append(RoundEvaluation(last, {"test": result}))
         self._save(last + 1)
         if progress is not None:
@@ -183,7 +189,7 @@ class TrainingRun:
         if "raw" not in config.taps.places or self._assembly.processes.size > 1:
             return None
         bounded = config.privacy.mechanism.unbounded_reason is None
-        measured = {config.rounds} if self._private else set()
+        measured = {config.rounds, config.rounds + 1} if self._private else set()
         return Witness(config.privacy, config.tapped_rounds() | {0, 1} | measured if bounded else ())
 
     def _make_simulation(self) -> Simulation:

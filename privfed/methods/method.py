@@ -107,6 +107,9 @@ class Training(Protocol):
         learns_from_donors: whether the server makes use of histories that people opened.
         popularity_order: name of what the server publishes by which all items can be ordered by popularity, the larger
             the more popular; None where it publishes nothing of the kind.
+        post_processing: names of settings that decide only what the server makes of what was released to it, so that
+            other values cost no privacy: no query, message of a query or device depends on them. Only methods that
+            upload once have any.
     """
 
     server: Callable[[Any, PublicInfo, Streams], Server]
@@ -117,6 +120,7 @@ class Training(Protocol):
     bit_parity: bool = True
     learns_from_donors: bool = False
     popularity_order: str | None = None
+    post_processing: frozenset[str] = frozenset()
 
     def program(self, server: Any) -> Sequence[PlannedQuery]:
         """All queries of a round, one after the other; by default the server's own schema, once."""

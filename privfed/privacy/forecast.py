@@ -45,8 +45,8 @@ class FinalQuery:
     count: int = 1
 
 
-FinalQueryOf = Callable[[PrivacyPlan], FinalQuery | None]
-"""The final query under a plan, whose noise decides how much of a clip norm it takes; None where there is none."""
+FinalQueries = Callable[[PrivacyPlan], Sequence[FinalQuery]]
+"""The final queries under a plan, whose noise decides how much of a clip norm each takes."""
 
 
 class Forecast(BaseModel):
@@ -94,7 +94,7 @@ def forecast(
     touched_rows: Mapping[str, float] | None = None,
     queries_per_round: int = 1,
     extra_queries: int = 0,
-    final: FinalQuery | None = None,
+    final: Sequence[FinalQuery] = (),
     seconds_per_round: float | None = None,
 ) -> Forecast:
     """Forecast a run under `plan`.
@@ -109,7 +109,7 @@ def forecast(
             blocks not named are dense. Noise on every coordinate makes all of them dense.
         queries_per_round: number of times that these queries come in a round, each with this download.
         extra_queries: number of further queries of the first round, taken to upload as much as the others.
-        final: a query after all rounds; its bytes are not counted, as it uploads a few numbers.
+        final: queries after all rounds; their bytes are not counted, as they upload a few numbers.
         seconds_per_round: measured or guessed computing time of one round.
 
     Raises:
@@ -140,7 +140,7 @@ def forecast(
     up_bytes = sum(client_bytes) * queries_per_round
     one_time = upload_bytes(down) * len(queries) if isinstance(down, Mapping) else down
     down_bytes = float(one_time * queries_per_round)
-    finals = 0 if final is None else final.count
+    finals = sum(query.count for query in final)
     return Forecast(
         rounds=rounds,
         population=population,
@@ -177,7 +177,7 @@ def planned(
     rounds: int,
     queries_per_round: int = 1,
     extra_queries: int = 0,
-    final: FinalQuery | None = None,
+    final: Sequence[FinalQuery] = (),
     weight: float = 1.0,
 ) -> Composition:
     """The composition of a user who takes part in `rounds` rounds (who might, where participation is secret).
@@ -189,12 +189,13 @@ def planned(
         rounds: number of rounds that the user takes part in.
         queries_per_round: number of times that these queries come in a round.
         extra_queries: number of further queries of the first round, each like the first of `queries`.
-        final: a query after all rounds.
+        final: queries after all rounds, each in a round of its own.
         weight: of that user's tier.
     """
-    if final is not None:
-        trained = planned(plan, queries, population, rounds, queries_per_round, extra_queries, weight=weight)
-        return _joined(trained, planned(plan, [final.schema], population, 1, final.count, weight=weight))
+    if final:
+        *others, last = final
+        trained = planned(plan, queries, population, rounds, queries_per_round, extra_queries, others, weight)
+        return _joined(trained, planned(plan, [last.schema], population, 1, last.count, weight=weight))
     events = [event_for(plan, SchemaSummary.from_schema(query), population, weight) for query in queries]
     spending = [event for event in events if not isinstance(event, Empty)]
     if not spending or rounds == 0:

@@ -13,7 +13,7 @@ from privfed.contracts import Block, Schema, share_of
 from privfed.privacy.accounting import account
 from privfed.privacy.composition import Composition
 from privfed.privacy.errors import PlanError
-from privfed.privacy.forecast import FinalQueryOf, planned
+from privfed.privacy.forecast import FinalQueries, FinalQuery, planned
 from privfed.privacy.mechanisms.sizing import NoiseTarget
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.sampling import Poisson
@@ -34,7 +34,7 @@ def plan_for_target(
     extra_queries: int = 0,
     coordinates: int | None = None,
     program: Sequence[Schema] | None = None,
-    final: FinalQueryOf | None = None,
+    final: FinalQueries | None = None,
 ) -> PrivacyPlan:
     """`plan` with its noise sized so that no user exceeds `epsilon` in the whole run.
 
@@ -48,7 +48,7 @@ def plan_for_target(
         coordinates: numbers in one upload, which rounding depends on; needed for distributed noise only.
         program: blocks of each query, where the queries of a round are several and use shares of the clip norm or
             differ in length; `queries_per_round` is how often they come.
-        final: the query after all rounds under a plan, which the same epsilon has to cover.
+        final: the queries after all rounds under a plan, which the same epsilon has to cover.
 
     Raises:
         PlanError: the plan's mechanism has no finite epsilon, or a value is out of range.
@@ -82,12 +82,22 @@ def plan_for_target(
     if sized.exact and final is None:
         return _with(plan, **sized.fields)
     (start,) = sized.fields.values()
+    if final is not None:
+        start *= _beside(final(_with(plan, **sized.fields)), _with(plan, **sized.fields), target)
 
     def composed(noised: PrivacyPlan) -> Composition:
-        last = None if final is None else final(noised)
+        last = () if final is None else final(noised)
         return planned(noised, queries, population, rounds, queries_per_round, extra_queries, last)
 
     return _enough(plan, epsilon, start, composed)
+
+
+def _beside(final: Sequence[FinalQuery], plan: PrivacyPlan, target: NoiseTarget) -> float:
+    """Factor of the noise that leaves room for final queries, of Gaussian releases without sampling; mu^2 adds up."""
+    noise = plan.mechanism.noise_over_clip or math.inf
+    taken = math.fsum(query.count * share_of(query.schema) for query in final) / noise**2
+    whole = target.multiplier(1) ** -2
+    return math.sqrt(whole / (whole - taken)) if taken < whole else 1.0
 
 
 def _enough(

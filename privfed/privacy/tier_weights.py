@@ -23,7 +23,7 @@ def with_tiers(
     population: int,
     program: Sequence[Schema],
     extra_queries: int = 0,
-    final: FinalQuery | None = None,
+    final: Sequence[FinalQuery] = (),
 ) -> PrivacyPlan:
     """The plan with tiers, each with the weight that brings it as close below its epsilon as five digits let it.
 
@@ -34,7 +34,7 @@ def with_tiers(
         population: number of users.
         program: blocks of the queries of a round.
         extra_queries: number of further queries of the first round.
-        final: the query after all rounds.
+        final: queries after all rounds.
 
     Raises:
         PlanError: an epsilon so small that no weight reaches it.

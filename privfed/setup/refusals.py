@@ -12,6 +12,7 @@ from privfed.methods import Method, MethodConfig
 from privfed.privacy import PlanError, PrivacyPlan
 from privfed.setup.config import ExperimentConfig
 from privfed.setup.controls import SILENT, Control
+from privfed.setup.evaluation_query import measures_privately
 
 
 def method_profile(method: Method, settings: MethodConfig | None = None) -> MethodProfile:
@@ -54,8 +55,8 @@ def refuse_method(method: Method, settings: MethodConfig, config: ExperimentConf
 
 def _refuse_private_evaluation(config: ExperimentConfig) -> None:
     """Refuse what quality cannot be measured behind or by inside a budget."""
-    mechanism, protocol = config.privacy.mechanism, config.protocol
-    if mechanism.unbounded_reason is not None or mechanism.trust == "local" or mechanism.unit != "user":
+    protocol = config.protocol
+    if not measures_privately(config.privacy):
         raise PlanError(
             f"evaluation.private measures by a noisy sum of whole users, which the plan {config.privacy.name!r} does "
             "not make: choose central-gaussian or distributed-gaussian, or give --epsilon"
@@ -67,13 +68,31 @@ def _refuse_private_evaluation(config: ExperimentConfig) -> None:
         )
     if protocol.select != "last":
         raise PlanError(
-            f"evaluation.private measures once, after the last round, and protocol.select = {protocol.select!r} chooses "
-            "a round by quality: set protocol.select = 'last'"
+            f"evaluation.private measures once, after the last round, and protocol.select = {protocol.select!r} "
+            "chooses a round by quality: set protocol.select = 'last'"
         )
+    if config.evaluation.grid:
+        _refuse_grid(config)
     if config.control is not None:
         raise PlanError(
             f"control = {config.control!r} is compared by exact metrics, and evaluation.private shows none: leave one "
             "of them out"
+        )
+
+
+def _refuse_grid(config: ExperimentConfig) -> None:
+    """Refuse to choose among settings that do not all follow from one release."""
+    method = config.registered()
+    free, asked = method.training.post_processing, list(config.evaluation.grid)
+    if not free:
+        raise PlanError(
+            f"every other setting of {method.name} would be another release, which costs a whole training: choose by "
+            "runs of their own, or a method such as private-gram, whose candidates are made of one release"
+        )
+    if other := [name for name in asked if name not in free]:
+        raise PlanError(
+            f"{other[0]} of {method.name} changes what devices are asked, so every value would be another release: "
+            f"choose among {', '.join(sorted(free))}"
         )
 
 

@@ -5,6 +5,7 @@ sampling and the population. So a run that is resumed, and every party of a fede
 is written down, charged and explained is a plan like one that somebody gave number by number.
 """
 
+import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from functools import partial
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from privfed.federation import Purpose, Streams
 from privfed.methods import ClientData, Method, PublicInfo
 from privfed.privacy import PlanError, PrivacyPlan, plan_for_target
 from privfed.privacy.closed_forms import gaussian_epsilon
-from privfed.privacy.forecast import FinalQueryOf
+from privfed.privacy.forecast import FinalQueries
 from privfed.privacy.mechanisms.sizing import Target
 from privfed.privacy.tier_weights import with_tiers
 from privfed.privacy.tiers import BudgetTiers
@@ -26,7 +27,7 @@ from privfed.privacy.user_ranges import last_of
 from privfed.privacy.wording import number
 from privfed.setup.config import ExperimentConfig
 from privfed.setup.donors import open_histories
-from privfed.setup.evaluation_query import evaluation_query, metric_vector
+from privfed.setup.evaluation_query import final_queries
 
 _MAX_STEPS, _DIGITS = 8, 5
 _ONE_NUMBER: Schema = {"upload": Block((1,))}
@@ -94,7 +95,7 @@ def _noised(config: ExperimentConfig, parts: Split, plan: PrivacyPlan, epsilon: 
             )
         )  # fmt: skip
         if tiers is not None:
-            last = None if final is None else final(plan)
+            last = () if final is None else final(plan)
             plan = with_tiers(plan, tiers, rounds, n_users, program, extra, last)
         # What a server asks may depend on how much noise it was told of: the queries have to be those of this plan.
         asked, program = program, _program(config, parts, plan)
@@ -122,8 +123,8 @@ def _announced(tiers: BudgetTiers, config: ExperimentConfig, n_users: int) -> Bu
     return tiers.named(tiers.positions(users, drawn))
 
 
-def _final(config: ExperimentConfig, plan: PrivacyPlan, epsilon: float) -> FinalQueryOf | None:
-    """The query that measures quality, where that is private.
+def _final(config: ExperimentConfig, plan: PrivacyPlan, epsilon: float) -> FinalQueries | None:
+    """The queries that choose and measure, where that is private.
 
     Raises:
         PlanError: it alone costs more than everything may.
@@ -131,13 +132,14 @@ def _final(config: ExperimentConfig, plan: PrivacyPlan, epsilon: float) -> Final
     settings = config.evaluation
     if not settings.private:
         return None
-    alone = gaussian_epsilon(settings.mu, plan.delta)
+    mu = math.hypot(settings.mu, settings.selection_mu if settings.grid else 0.0)
+    alone = gaussian_epsilon(mu, plan.delta)
     if alone >= epsilon:
         raise PlanError(
-            f"evaluation.mu = {settings.mu:g} alone costs epsilon {alone:.3g} of the {epsilon:g} that training and "
+            f"evaluation.mu = {mu:g} alone costs epsilon {alone:.3g} of the {epsilon:g} that training and "
             "evaluation may cost together: set a smaller evaluation.mu"
         )
-    return partial(evaluation_query, settings, metric_vector(config))
+    return partial(final_queries, config)
 
 
 def _readable(plan: PrivacyPlan) -> PrivacyPlan:

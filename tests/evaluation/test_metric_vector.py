@@ -88,3 +88,14 @@ def test_6040_people_are_measured_to_about_three_thousandths() -> None:
     metrics = np.full((vector.metrics, 6040), 0.3)
     sums = vector.vectors(metrics, np.full((TENTHS, 6040), 0.1)).sum(0)
     assert vector.result(sums, 20.0, mu=0.05, population=6040).metrics[0].noise == pytest.approx(0.003, abs=5e-4)
+
+
+def test_ratios_are_unbiased_where_everybody_holds_something_out() -> None:
+    """A count that is cut at the number of people would err to one side, and every metric with it."""
+    vector, rng = MetricVector(Protocol(k=(10,)), compared=False), np.random.default_rng(4)
+    clean = vector.vectors(np.full((vector.metrics, PEOPLE), 0.05), np.empty((0, PEOPLE))).sum(0)
+    found = [
+        vector.result(clean + rng.normal(0, 6, vector.size), 6.0, mu=0.1, population=PEOPLE).metrics[0].value
+        for _ in range(2000)
+    ]
+    assert abs(np.mean(found) - 0.05) < 4.5 * np.std(found) / math.sqrt(len(found))

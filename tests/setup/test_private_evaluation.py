@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from privfed.evaluation import COUNTED, UNCOUNTED, MetricVector, Protocol
-from privfed.experiment import ExactEvaluation, Experiment, RunResult, training
-from privfed.experiment.private_evaluation import EvaluatingClients
+from privfed.experiment import ExactEvaluation, Experiment, RunResult
+from privfed.experiment.private_evaluation import EvaluatingClients, FinalQueryRunner
 from privfed.federation import Call
 from privfed.privacy import PlanError, PrivacyPlan
 from privfed.privacy.events import Gaussian
@@ -24,7 +24,8 @@ SAMPLED = f"{CENTRAL},sampling.kind=poisson,sampling.rate=0.7"
 
 def config(privacy: str = CENTRAL, method: str = "fedmf", rounds: int = 2, mu: float = 1.0, **more: Any) -> Any:
     fields = {
-        "method": {"name": method},
+        # However few items stand out of the noise, there is to be a Gram matrix to make candidates of.
+        "method": {"name": method, **({"min_items": 0} if method == "private-gram" else {})},
         "privacy": PrivacyPlan.parse(privacy),
         "rounds": rounds,
         "taps": TapConfig(places=()),
@@ -139,15 +140,17 @@ def test_a_hostile_vector_counts_no_more_than_any(small_split: Any, monkeypatch:
 def test_a_run_that_is_killed_before_it_measured_measures_when_it_is_resumed(
     small_split: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in ("whole", "killed"):
+        (tmp_path / name).mkdir()
     whole = Experiment(config(), small_split).run(tmp_path / "whole")
-    former = training.measure_privately
+    former = FinalQueryRunner.measured
 
-    def killed(*args: Any) -> Any:
-        former(*args)
+    def killed(self: FinalQueryRunner, round: int) -> Any:
+        former(self, round)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(training, "measure_privately", killed)
+        patched.setattr(FinalQueryRunner, "measured", killed)
         with pytest.raises(KeyboardInterrupt):
             Experiment(config(), small_split).run(tmp_path / "killed")
     resumed = Experiment(config(), small_split).run(tmp_path / "killed", resume=True)
@@ -193,3 +196,61 @@ def test_a_run_with_exact_metrics_is_called_what_it_was_called() -> None:
     exact = ExperimentConfig()
     assert "evaluation" not in exact.decides()
     assert "evaluation" in config().decides()
+
+
+GRID = {"rank": (0, 64), "threshold": (0.3, 0.9)}
+
+
+def chosen(split: Any, grid: Any = GRID, method: str = "private-gram", selection_mu: float = 1.0) -> RunResult:
+    evaluation = {"private": True, "mu": 1.0, "grid": grid, "selection_mu": selection_mu}
+    return ran(split, CENTRAL, method, 1, evaluation=evaluation)
+
+
+def test_a_grid_costs_one_training_one_choice_and_one_measurement(small_split: Any) -> None:
+    result, plain = chosen(small_split), ran(small_split, CENTRAL, "private-gram", 1)
+    assert [entry.step for entry in result.entries] == [*(e.step for e in plain.entries[:-1]), "choose", STEP]
+    assert isinstance(result.entries[-2].event, Gaussian)
+    assert result.entries[-2].event.noise_multiplier == pytest.approx(1.0)
+    assert result.guarantee.epsilon > plain.guarantee.epsilon
+    choice = result.test.choice
+    assert choice is not None
+    assert [list(one.values()) for one in choice.candidates] == [[0, 0.3], [0, 0.9], [64, 0.3], [64, 0.9]]
+    assert choice.values[choice.chosen].value == max(value.value for value in choice.values)
+
+
+def test_a_choice_with_little_noise_is_the_best_one_and_its_model_is_kept(small_split: Any) -> None:
+    grid = {"beyond_head": ("popularity", "content"), "rank": (0, 64)}
+    experiment = Experiment(
+        config(CENTRAL, "private-gram", 1, evaluation={"private": True, "grid": grid, "selection_mu": 10.0}),
+        small_split,
+    )
+    choice = experiment.run().test.choice
+    assert choice is not None
+    exact = ExactEvaluation(experiment, ("valid",))
+    users = exact.with_held_out()
+    exact.score(users, experiment.server.public(), None)
+    kept = exact.summary(0).results["valid"].metric("ndcg", 10).value
+    best = choice.values[choice.chosen]
+    assert abs(kept - best.value) < 4 * (best.noise or 0) + 1e-3
+
+
+@pytest.mark.parametrize(
+    ("method", "grid", "why"),
+    [
+        ("fedmf", {"dim": (4, 8)}, "another release, which costs a whole training"),
+        ("private-gram", {"damping": (0.0, 0.5)}, "changes what devices are asked"),
+    ],
+)
+def test_a_grid_of_other_releases_is_refused(small_split: Any, method: str, grid: Any, why: str) -> None:
+    with pytest.raises(PlanError, match=why):
+        chosen(small_split, grid, method)
+
+
+def test_a_candidate_that_asks_something_else_is_refused_even_if_it_was_declared_free(
+    small_split: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from privfed.methods.private_gram import PrivateGramTraining
+
+    monkeypatch.setattr(PrivateGramTraining, "post_processing", frozenset({"popularity_share"}))
+    with pytest.raises(PlanError, match="asks for something else than what was released"):
+        chosen(small_split, {"popularity_share": (0.2, 0.4)})

@@ -30,7 +30,7 @@ P_VALUE = 1e-9
 _SLACK = 0.985
 """Share of the claimed deviation that passes: samplers, grids and float sums are not exact to the last per mille."""
 _CLIENTS = 12
-_VECTORS, _LENGTH, _FEWEST = 48, 200_000, 100
+_VECTORS, _LENGTH, _FEWEST, _FEWEST_NORMAL = 48, 200_000, 100, 4
 _ALIKE, _SOME_NOISE = 0.2, 1e-3
 _NARROW = 4
 
@@ -241,7 +241,7 @@ def too_little(values: Float64[np.ndarray, "*some size"], terms: int, *, laplace
 
 def too_much(values: Float64[np.ndarray, " size"], terms: int, *, laplace: bool) -> float:
     """P-value of so much noise; 1 where there are too few coordinates to tell."""
-    if len(values) < _FEWEST:
+    if len(values) < (_FEWEST if laplace else _FEWEST_NORMAL):
         return 1.0
     if laplace and terms == 1:
         return float(stats.gamma.sf(np.abs(values).sum() * math.sqrt(2), len(values)))

@@ -31,6 +31,7 @@ class PrivateGramTraining(Training):
     clients = PrivateGramClients
     step = None
     popularity_order = ORDER
+    post_processing = frozenset({"select", "beyond_head", "smoothing", "year_scale", "rank", "threshold"})
     chunk = 256
     host_work = "the estimate of the weights from the released sums"
     learns_from_donors = True

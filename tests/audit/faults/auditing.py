@@ -11,6 +11,7 @@ from privfed.audit import grid
 from privfed.audit.grid import AuditConfig, run_audit
 from privfed.audit.report.records import AuditReport
 from privfed.data import Interactions, load
+from privfed.evaluation import EvaluationSettings
 from privfed.privacy import PrivacyPlan
 from privfed.setup.config import AuditTapConfig
 
@@ -31,6 +32,7 @@ def audit(fault: Fault, out: Path) -> AuditReport:
         rounds=fault.rounds,
         evaluate_every=fault.rounds,
         taps=AuditTapConfig(users=30),
+        evaluation=EvaluationSettings(private=fault.measured, mu=0.5),
     )
     with patch.object(grid, "publish"):
         return run_audit(config, interactions(fault.derived), out, workers=1)

@@ -20,6 +20,7 @@ from privfed.data import Histories
 from privfed.engines.aggregation.announced_rows import AnnouncedRows
 from privfed.engines.aggregation.share_sum import ShareSum
 from privfed.engines.simulation import Simulation
+from privfed.evaluation import MetricVector
 from privfed.experiment import Experiment
 from privfed.experiment.training import TrainingRun
 from privfed.federation import Message, Purpose, Streams, Total
@@ -28,6 +29,7 @@ from privfed.methods import ClientData
 from privfed.privacy import Ledger
 from privfed.privacy.events import Gaussian, SchemaSummary
 from privfed.setup.assembly import Assembly
+from privfed.setup.evaluation_query import METRICS, STEP
 from privfed.updates import ClientUpdates, Dense
 
 CENTRAL = "central-gaussian:noise_multiplier=2,clip_norm=1"
@@ -58,6 +60,7 @@ class Fault:
         rounds: of the run.
         derived: whether the data have no item list of their own.
         settings: of the method, where they are not the defaults.
+        measured: whether quality is measured by a noisy sum.
     """
 
     name: str
@@ -69,6 +72,7 @@ class Fault:
     rounds: int = 6
     derived: bool = False
     settings: tuple[tuple[str, Any], ...] = ()
+    measured: bool = False
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -412,6 +416,35 @@ def _(stack: ExitStack) -> None:
     from privfed.methods.shared.interaction_dp import RowNoise
 
     put(stack, RowNoise, "finish_", lambda _: nothing)
+
+
+# Private evaluation.
+
+
+@fault("a measurement that is not charged", "ledger", "private-gram", CENTRAL, "has no entry for", measured=True)
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def record(self: Ledger, **more: Any) -> Any:
+            return None if more["step"] == STEP else former(self, **more)
+
+        return record
+
+    put(stack, Ledger, "record", made)
+
+
+@fault(
+    "vectors of metrics that nobody clips", "guards", "private-gram", CENTRAL, "times the claimed noise", measured=True
+)
+def _(stack: ExitStack) -> None:
+    put(stack, MetricVector, "vectors", lambda former: lambda self, *measured: 3 * former(self, *measured))
+
+    def made(former: Any) -> Any:
+        def clip_(self: ClientGuard, updates: ClientUpdates, clip_norm: float | None = None) -> int:
+            return len(updates) if METRICS in updates.schema else int(former(self, updates, clip_norm))
+
+        return clip_
+
+    put(stack, ClientGuard, "clip_", made)
 
 
 # Personal budgets.

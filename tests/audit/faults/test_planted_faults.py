@@ -29,6 +29,8 @@ HONEST = {
     "many blocks": ("fedncf", CENTRAL),
     "many queries": ("private-gram", CENTRAL),
     "tiered": ("fedmf", TIERED),
+    "measured": ("private-gram", CENTRAL),
+    "measured in shares": ("private-gram", DISTRIBUTED),
     "sampled": ("fedmf", SAMPLED),
     "adaptive": ("fedmf", ADAPTIVE),
     "single uploads": ("gpfedrec", LAPLACE),
@@ -68,7 +70,8 @@ def test_a_planted_fault_is_contradicted(name: str, tmp_path: Path) -> None:
 )
 def test_the_same_runs_without_a_fault_are_not(name: str, tmp_path: Path) -> None:
     method, privacy = HONEST[name]
-    report = audit(Fault(name, "nowhere", method, privacy, lambda _: None, ""), tmp_path)
+    measured = name.startswith("measured")
+    report = audit(Fault(name, "nowhere", method, privacy, lambda _: None, "", measured=measured), tmp_path)
     assert report.contradictions == []
     assert all(check.passed for run in report.runs for check in run.checks)
 

@@ -11,7 +11,7 @@ from privfed.engines.nodes.errors import NodesError, PolicyRefused
 from privfed.engines.nodes.loopback import InProcess
 from privfed.engines.nodes.policy import Policy
 from privfed.evaluation import Protocol
-from privfed.experiment import Experiment, ExactEvaluation
+from privfed.experiment import ExactEvaluation, Experiment
 from privfed.federation import Streams
 from privfed.guards import ClientGuard, RingCode
 from privfed.privacy import PlanError, PrivacyPlan
