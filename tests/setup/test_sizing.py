@@ -159,10 +159,13 @@ def test_auto_is_paid_for_inside_the_guarantee(small_split: Split) -> None:
     assert "median" in experiment.choices[1]
 
 
+FAR = {"name": "fedmf", "lr": 1e-3, "item_lr_factor": 10.0}
+
+
 def test_auto_finds_the_median_from_far_away(small_split: Split) -> None:
     """With little noise the clip norm ends near the stated part of the median norm, wherever it began."""
     plan = PrivacyPlan.named("central-gaussian", clip_norm=0.5, noise_multiplier=0.05, of_median=0.5)
-    config = config_of("fedmf", "none").model_copy(update={"privacy": plan, "method": {"name": "fedmf", "lr": 1e-3}})
+    config = config_of("fedmf", "none").model_copy(update={"privacy": plan, "method": FAR})
     experiment = Experiment(config, small_split)
     norms: list[Any] = []
     simulation = Simulation(experiment.clients, plan, 45, experiment.streams, Ledger(plan, 45))
