@@ -18,7 +18,7 @@ from attacks.mechanism.inputs import Inputs, NeighbourPair, neighbour_pairs, rea
 from attacks.mechanism.release import CapturedRelease, Release, Trials, untouched_randomness
 from attacks.mechanism.replay import Alignment, Law, align, noise_law, replayed_epsilon
 from attacks.mechanism.scores import FittedScore, fit_score
-from attacks.mechanism.search import Candidate, Category, choose, growth, try_pairs
+from attacks.mechanism.search import Candidate, Category, choose, growth, strongest, try_pairs
 
 ALPHA = 0.05
 """Probability with which a true claim may be rejected, over all bounds of a report."""
@@ -138,8 +138,9 @@ def audit_mechanism(
     begun = time.monotonic()
     example = read_example(inputs, shape, users, records, seed)
     captured = CapturedRelease(release, example)
-    kept = {"records": records, "min_users": min_users, "extremes": extremes, "seed": seed}
-    arguments = _arguments({"shape": shape, "users": users, **kept} if inputs is None else {"inputs": "inputs", **kept})
+    kept: dict[str, object] = {"records": records, "min_users": min_users, "extremes": extremes, "seed": seed}
+    rows: dict[str, object] = {"shape": shape, "users": users} if inputs is None else {"inputs": "inputs"}
+    arguments = _arguments(rows | kept)
     with untouched_randomness():
         captured.begin()
         pairs = neighbour_pairs(example, claim, min_users=min_users, extremes=extremes)
@@ -149,6 +150,9 @@ def audit_mechanism(
                 "The mechanism refused every pair of neighbouring inputs; pass inputs that it takes, or min_users."
             )
         chosen = choose(candidates)
+        if "influence" in chosen:
+            rivals = [c for c in candidates if c.pair.kind == "finite" and not c.unnoised]
+            chosen["influence"] = strongest(captured, rivals or candidates, list(range(seed + 100, seed + 200)))
         # At most three bounds for every pair, and one for bits; their number is fixed before any fresh trial.
         task = _Task(
             captured, claim, seed + 1_000, trials, alpha / (3 * len(chosen) + 1), begun, begun + budget_seconds
@@ -209,7 +213,8 @@ def _measure(
     law = noise_law(_noisy(without.numbers)) if not without.odd.any() else None
     alignment = align(without.numbers, member.numbers)
     fresh_without, fresh_member = task.worlds(pair, half * task.composed, task.trials)
-    measured = _best(task, fitted, alignment, law, fresh_without, fresh_member)
+    linear = fit_score(single_a, single_b, claim.delta, ("form", "linear"))
+    measured = _best(task, (fitted, linear), alignment, law, fresh_without, fresh_member)
     more = 0 if measured.epsilon > claim.epsilon else _trials_to_reject(task, fitted)
     if more > task.trials:
         # Decided without these trials, so that they are as fresh as the first ones.
@@ -224,18 +229,19 @@ def _measure(
 
 def _best(
     task: _Task,
-    fitted: FittedScore,
+    scores: tuple[FittedScore, FittedScore],
     alignment: Alignment | None,
     law: Law | None,
     without: Trials,
     member: Trials,
 ) -> _Measured:
     """The larger of the bound from error rates and the one through the law of the noise."""
+    fitted, linear = scores
     bounds = [_by_errors(task, fitted, without, member)]
     if law is not None and alignment is not None and alignment.holds(without.numbers, member.numbers):
         bounds.append(_by_replay(task, alignment, law, without))
-    elif law == "gaussian" and task.claim.delta > 0 and fitted.name == "linear":
-        bounds += _by_gdp(task, fitted, without, member)
+    elif law == "gaussian" and task.claim.delta > 0 and linear.name == "linear":
+        bounds += _by_gdp(task, linear, without, member)
     return max(bounds, key=lambda measured: measured.epsilon)
 
 
@@ -436,7 +442,7 @@ def _stacked(trials: Trials, calls: int) -> Trials:
         return trials
     n = len(trials) // calls
     layout = tuple((f"{name}, call {call}", shape) for call in range(calls) for name, shape in trials.layout)
-    return Trials(trials.numbers.reshape(n, -1), trials.odd.reshape(n, calls).any(axis=1), layout)
+    return Trials(trials.numbers.reshape(n, -1), np.asarray(trials.odd.reshape(n, calls).any(axis=1)), layout)
 
 
 def _noisy(numbers: np.ndarray) -> np.ndarray:

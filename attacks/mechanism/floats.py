@@ -45,7 +45,7 @@ def _candidates(without: Trials, law: Law | None) -> Iterator[tuple[str, ScoreFu
         detail = f"outputs that are {lattice.scale:g} times a single-precision {law} number"
 
         def outside(trials: Trials, lattice: FloatNoise = lattice) -> np.ndarray:
-            return (~lattice.could_be(trials.numbers.astype(np.float32))).sum(axis=1).astype(np.float64)
+            return np.asarray((~lattice.could_be(trials.numbers.astype(np.float32))).sum(axis=1))
 
         yield detail, outside
 

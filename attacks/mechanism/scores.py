@@ -122,7 +122,8 @@ def _linear(usable: np.ndarray, weights: np.ndarray) -> ScoreFunction:
 
 def _distance(usable: np.ndarray, center: np.ndarray, variance: np.ndarray, sign: float) -> ScoreFunction:
     def score(trials: Trials) -> np.ndarray:
-        return _finite(sign * ((trials.numbers[:, usable] - center) ** 2 / variance).sum(axis=1))
+        squares = (trials.numbers[:, usable] - center) ** 2 / variance
+        return _finite(sign * squares.sum(axis=1))
 
     return score
 
@@ -167,13 +168,13 @@ def _values(
 
 def _hits(usable: np.ndarray, values: np.ndarray, sign: float) -> ScoreFunction:
     def score(trials: Trials) -> np.ndarray:
-        return sign * (trials.numbers[:, usable] == values).sum(axis=1).astype(np.float64)
+        return np.asarray(sign * (trials.numbers[:, usable] == values).sum(axis=1))
 
     return score
 
 
 def _odd(trials: Trials) -> np.ndarray:
-    return trials.odd * 2.0 + (~np.isfinite(trials.numbers)).sum(axis=1)
+    return np.asarray(trials.odd * 2.0 + (~np.isfinite(trials.numbers)).sum(axis=1))
 
 
 def _odd_detail(without: Trials, member: Trials) -> str:

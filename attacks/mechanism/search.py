@@ -18,6 +18,8 @@ from attacks.mechanism.replay import Alignment, align
 Category: TypeAlias = Literal["influence", "unnoised outputs", "extreme values", "number of users", "absent users"]
 
 _REPLAYS = 6
+_FIRST = 12
+"""Candidates whose noise is measured better before the strongest is chosen."""
 _SEEN = 1e-6
 _SCALED = 4.5
 """Standard errors from which two scales of noise are worth a measurement."""
@@ -46,7 +48,7 @@ def try_pairs(
     release: CapturedRelease, pairs: list[NeighbourPair], seeds: list[int], deadline: float
 ) -> list[Candidate]:
     """Replay every pair that the mechanism takes, until the deadline."""
-    tried = []
+    tried: list[Candidate] = []
     for pair in pairs:
         if tried and time.monotonic() > deadline:
             break
@@ -76,6 +78,29 @@ def choose(candidates: list[Candidate]) -> dict[Category, Candidate]:
     if scaled := [candidate for candidate in noisy if candidate.spread_ratio > _SCALED]:
         chosen["number of users"] = max(scaled, key=lambda candidate: candidate.spread_ratio)
     return chosen
+
+
+def strongest(release: CapturedRelease, candidates: list[Candidate], seeds: list[int]) -> Candidate:
+    """The candidate of most influence, after measuring the noise of the first few better than the search did."""
+    first = sorted(candidates, key=lambda candidate: -candidate.influence)[:_FIRST]
+    aligned = [c for c in first if c.alignment is not None and not c.alignment.scaled]
+    if not aligned:
+        return max((_again(release, candidate, seeds) for candidate in first), key=lambda again: again.influence)
+    noise = release.trials(aligned[0].pair.without, seeds).numbers
+
+    def influence(candidate: Candidate) -> float:
+        alignment = candidate.alignment
+        if alignment is None or len(alignment.noisy) != noise.shape[1]:
+            return 0.0
+        return float(np.linalg.norm(alignment.shift / np.maximum(noise[:, alignment.noisy].std(axis=0), 1e-300)))
+
+    return max(aligned, key=influence)
+
+
+def _again(release: CapturedRelease, candidate: Candidate, seeds: list[int]) -> Candidate:
+    """The candidate after more replays."""
+    without = release.trials(candidate.pair.without, seeds)
+    return _candidate(candidate.pair, without, release.trials(candidate.pair.member, seeds, without.layout))
 
 
 def _is_worse(extreme: Candidate, chosen: dict[Category, Candidate]) -> bool:
@@ -113,25 +138,26 @@ def _candidate(pair: NeighbourPair, without: Trials, member: Trials) -> Candidat
     difference = b.mean(axis=0) - a.mean(axis=0)
     unnoised = bool((still & (np.abs(difference) > 1e-9 * size)).any()) or _hidden(a, b)
     alignment = align(without.numbers, member.numbers)
-    return Candidate(
-        pair, alignment, _influence(alignment, difference, spread_a, spread_b), unnoised, _ratio(spread_a, spread_b)
-    )
+    influence = _influence(alignment, difference, spread_a, spread_b, len(without))
+    return Candidate(pair, alignment, influence, unnoised, _ratio(alignment, spread_a, spread_b))
 
 
 def _influence(
-    alignment: Alignment | None, difference: np.ndarray, spread_a: np.ndarray, spread_b: np.ndarray
+    alignment: Alignment | None, difference: np.ndarray, spread_a: np.ndarray, spread_b: np.ndarray, n: int
 ) -> float:
     """Distance of the means in units of the noise, less what the noise of unaligned means gives."""
     noisy = (spread_a > 0) & (spread_b > 0)
     ratios = difference[noisy] ** 2 / ((spread_a[noisy] ** 2 + spread_b[noisy] ** 2) / 2)
     squared = float(ratios.sum())
     if alignment is None:
-        squared -= 2 * float(noisy.sum()) / _REPLAYS
+        squared -= 2 * float(noisy.sum()) / n
     return math.sqrt(max(squared, 0.0))
 
 
-def _ratio(spread_a: np.ndarray, spread_b: np.ndarray) -> float:
-    """Logarithm of the ratio of two scales of noise, in standard errors over all coordinates."""
+def _ratio(alignment: Alignment | None, spread_a: np.ndarray, spread_b: np.ndarray) -> float:
+    """Logarithm of the ratio of two scales of noise, in standard errors; large where replays give it exactly."""
+    if alignment is not None:
+        return 1e6 * float(np.abs(np.log(np.abs(alignment.factor))).max()) if alignment.scaled else 0.0
     noisy = (spread_a > 0) & (spread_b > 0)
     if not noisy.any():
         return 0.0

@@ -14,6 +14,7 @@ from privfed import __version__
 from privfed.cli import (
     attack,
     audit,
+    audit_mechanism,
     budget,
     compare,
     data,
@@ -59,6 +60,7 @@ app.command("run", epilog=run.EXAMPLE)(run.run)
 app.command("attack", epilog=attack.EXAMPLE)(attack.attack)
 app.command("recommend", epilog=recommend.EXAMPLE)(recommend.recommend)
 app.command("export", epilog=export.EXAMPLE)(export.export)
+app.command("audit-mechanism", epilog=audit_mechanism.EXAMPLE)(audit_mechanism.audit_mechanism)
 app.add_typer(methods.app, name="methods")
 app.add_typer(budget.app, name="budget")
 app.add_typer(data.app, name="data")

