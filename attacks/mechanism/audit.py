@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import poisson
 
-from attacks.empirical import clopper_pearson_epsilon, epsilon_from_mu, gdp_epsilon
+from attacks.empirical import CanaryGuesses, clopper_pearson_epsilon, epsilon_from_mu, gdp_epsilon
 from attacks.empirical.bounds import ASSUMES_GDP
 from attacks.implementation.claimed_noise import MAX_FALSE_ALARM, ClaimedNoise
+from attacks.mechanism.canaries import one_call
 from attacks.mechanism.claim import Claim
 from attacks.mechanism.findings import Finding, MechanismReport, Verdict
 from attacks.mechanism.floats import fit_bits
@@ -153,9 +154,9 @@ def audit_mechanism(
         if "influence" in chosen:
             rivals = [c for c in candidates if c.pair.kind == "finite" and not c.unnoised]
             chosen["influence"] = strongest(captured, rivals or candidates, list(range(seed + 100, seed + 200)))
-        # At most three bounds for every pair, and one for bits; their number is fixed before any fresh trial.
+        # At most three bounds for every pair, one for bits, one from one call: fixed before any fresh trial.
         task = _Task(
-            captured, claim, seed + 1_000, trials, alpha / (3 * len(chosen) + 1), begun, begun + budget_seconds
+            captured, claim, seed + 1_000, trials, alpha / (3 * len(chosen) + 2), begun, begun + budget_seconds
         )
         findings = [
             finding
@@ -163,6 +164,7 @@ def audit_mechanism(
             if category == next(iter(chosen)) or time.monotonic() < task.deadline
             for finding in _measure(task, category, candidate, growth(candidates), arguments)
         ]
+        findings += _one_call(task)
         if time.monotonic() < task.deadline:
             findings += _bits(task, candidates, arguments)
     return _report(claim, findings, captured, chosen, alpha)
@@ -383,6 +385,25 @@ def _fresh_finding(selected: Trials, fresh: Trials, law: Law | None, pair: Neigh
         pair=pair.name,
         evidence={"repeated": repeated, "calls": n, "p-value": p},
         reproduction=reproduction,
+    )
+
+
+def _one_call(task: _Task) -> Iterator[Finding]:
+    """Bound from canaries in a single call, where the mechanism's form allows it."""
+    claim = task.claim
+    bound = one_call(task.release, task.release.example, claim, task.seed + 7, 1 - task.alpha)
+    if bound is None or not isinstance(bound.evidence, CanaryGuesses):
+        return
+    counts = bound.evidence
+    yield Finding(
+        "one call",
+        "violation" if bound.rejects(claim.epsilon) else "consistent" if bound.epsilon > 0 else "not seen",
+        f"{counts.correct} of {counts.guesses} guesses at the inclusion bits of {counts.canaries} canaries were "
+        f"correct; epsilon >= {bound.epsilon:.4g}.",
+        bound.epsilon,
+        f"one run, where {bound.assumes}",
+        1 - task.alpha,
+        evidence={"canaries": counts.canaries, "guesses": counts.guesses, "correct": counts.correct},
     )
 
 

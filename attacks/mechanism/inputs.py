@@ -25,7 +25,7 @@ Kind: TypeAlias = Literal["finite", "extreme", "absent"]
 USER = "user"
 """Name of the column that holds the user of each row."""
 
-SIZES = (1.0, 1e2, 1e4, 1e6)
+SIZES = (1.0, 1e3, 1e6)
 """Lengths of a record, in units of the example's."""
 
 _PLAIN = ""

@@ -120,8 +120,8 @@ def growth(candidates: list[Candidate]) -> tuple[float, float] | None:
             company = f"{direction}; {rest.partition('; ')[2]}"
             by_direction.setdefault(company, []).append(float(np.linalg.norm(candidate.alignment.shift)))
     for shifts in by_direction.values():
-        # The last two sizes are a hundred apart, and so is the influence of what nothing clips.
-        if len(shifts) >= 3 and min(shifts[-1] / max(shifts[-2], 1e-300), shifts[-2] / max(shifts[-3], 1e-300)) > 30:
+        # Sizes are a thousand apart, and so is the influence of what nothing clips.
+        if len(shifts) >= 3 and min(shifts[-1] / max(shifts[-2], 1e-300), shifts[-2] / max(shifts[-3], 1e-300)) > 300:
             return shifts[0], shifts[-1]
     return None
 

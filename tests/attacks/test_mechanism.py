@@ -90,6 +90,17 @@ def test_bits_of_textbook_noise_break_a_claim_about_machines_alone():
     ).violated
 
 
+@pytest.mark.parametrize("neighbours", ["add_or_remove", "zero_out", "replace"])
+def test_one_call_bounds_epsilon_where_a_record_has_many_coordinates(neighbours):
+    claim = Claim(EPSILON, m.DELTA, neighbours=neighbours)
+    wrong, right = (
+        audited(make(EPSILON), claim, shape=(192,), trials=100, extremes=False).finding("one call")
+        for make in (m.absurd_scale, lambda epsilon: m.gaussian_sum(epsilon / 2))
+    )
+    assert wrong.verdict == "violation"
+    assert right.verdict != "violation"
+
+
 def test_batch_statistics_in_the_state_are_found():
     rows = torch.from_numpy(VALUES).float()
     report = audited(
