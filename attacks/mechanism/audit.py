@@ -19,7 +19,7 @@ from attacks.mechanism.inputs import Inputs, NeighbourPair, neighbour_pairs, rea
 from attacks.mechanism.release import CapturedRelease, Release, Trials, untouched_randomness
 from attacks.mechanism.replay import Alignment, Law, align, noise_law, replayed_epsilon
 from attacks.mechanism.scores import FittedScore, fit_score
-from attacks.mechanism.search import Candidate, Category, choose, growth, strongest, try_pairs
+from attacks.mechanism.search import Category, TriedPair, choose, growth, strongest, try_pairs
 
 ALPHA = 0.05
 """Probability with which a true claim may be rejected, over all bounds of a report."""
@@ -201,7 +201,7 @@ def neighbouring_inputs(
 def _measure(
     task: _Task,
     category: Category,
-    candidate: Candidate,
+    candidate: TriedPair,
     grown: tuple[float, float] | None,
     arguments: str,
 ) -> Iterator[Finding]:
@@ -407,7 +407,7 @@ def _one_call(task: _Task) -> Iterator[Finding]:
     )
 
 
-def _bits(task: _Task, candidates: list[Candidate], arguments: str) -> Iterator[Finding]:
+def _bits(task: _Task, candidates: list[TriedPair], arguments: str) -> Iterator[Finding]:
     """Whether floating-point numbers tell apart what the law of the noise does not."""
     alone = [
         c
@@ -499,7 +499,7 @@ def _reproduction(claim: Claim, pair: NeighbourPair, arguments: str) -> str:
 
 
 def _report(
-    claim: Claim, findings: list[Finding], captured: CapturedRelease, chosen: dict[Category, Candidate], alpha: float
+    claim: Claim, findings: list[Finding], captured: CapturedRelease, chosen: dict[Category, TriedPair], alpha: float
 ) -> MechanismReport:
     order = ["violation", "beyond the claim", "consistent", "not seen"]
     bounds = [finding for finding in findings if finding.epsilon is not None]

@@ -188,4 +188,4 @@ def _odd_detail(without: Trials, member: Trials) -> str:
 
 
 def _finite(scores: np.ndarray) -> np.ndarray:
-    return np.nan_to_num(scores, nan=_LARGEST, posinf=_LARGEST, neginf=-_LARGEST)
+    return np.asarray(np.nan_to_num(scores, nan=_LARGEST, posinf=_LARGEST, neginf=-_LARGEST))

@@ -26,7 +26,7 @@ _SCALED = 4.5
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
+class TriedPair:
     """A pair after a few replays.
 
     Attributes:
@@ -46,9 +46,9 @@ class Candidate:
 
 def try_pairs(
     release: CapturedRelease, pairs: list[NeighbourPair], seeds: list[int], deadline: float
-) -> list[Candidate]:
+) -> list[TriedPair]:
     """Replay every pair that the mechanism takes, until the deadline."""
-    tried: list[Candidate] = []
+    tried: list[TriedPair] = []
     for pair in pairs:
         if tried and time.monotonic() > deadline:
             break
@@ -62,9 +62,9 @@ def try_pairs(
     return tried
 
 
-def choose(candidates: list[Candidate]) -> dict[Category, Candidate]:
+def choose(candidates: list[TriedPair]) -> dict[Category, TriedPair]:
     """The most telling pair of every category in which something was seen; without any fault, that of influence."""
-    chosen: dict[Category, Candidate] = {}
+    chosen: dict[Category, TriedPair] = {}
     finite = [candidate for candidate in candidates if candidate.pair.kind == "finite"]
     if unnoised := [candidate for candidate in finite if candidate.unnoised]:
         chosen["unnoised outputs"] = unnoised[0]
@@ -80,7 +80,7 @@ def choose(candidates: list[Candidate]) -> dict[Category, Candidate]:
     return chosen
 
 
-def strongest(release: CapturedRelease, candidates: list[Candidate], seeds: list[int]) -> Candidate:
+def strongest(release: CapturedRelease, candidates: list[TriedPair], seeds: list[int]) -> TriedPair:
     """The candidate of most influence, after measuring the noise of the first few better than the search did."""
     first = sorted(candidates, key=lambda candidate: -candidate.influence)[:_FIRST]
     aligned = [c for c in first if c.alignment is not None and not c.alignment.scaled]
@@ -88,7 +88,7 @@ def strongest(release: CapturedRelease, candidates: list[Candidate], seeds: list
         return max((_again(release, candidate, seeds) for candidate in first), key=lambda again: again.influence)
     noise = release.trials(aligned[0].pair.without, seeds).numbers
 
-    def influence(candidate: Candidate) -> float:
+    def influence(candidate: TriedPair) -> float:
         alignment = candidate.alignment
         if alignment is None or len(alignment.noisy) != noise.shape[1]:
             return 0.0
@@ -97,13 +97,13 @@ def strongest(release: CapturedRelease, candidates: list[Candidate], seeds: list
     return max(aligned, key=influence)
 
 
-def _again(release: CapturedRelease, candidate: Candidate, seeds: list[int]) -> Candidate:
+def _again(release: CapturedRelease, candidate: TriedPair, seeds: list[int]) -> TriedPair:
     """The candidate after more replays."""
     without = release.trials(candidate.pair.without, seeds)
     return _candidate(candidate.pair, without, release.trials(candidate.pair.member, seeds, without.layout))
 
 
-def _is_worse(extreme: Candidate, chosen: dict[Category, Candidate]) -> bool:
+def _is_worse(extreme: TriedPair, chosen: dict[Category, TriedPair]) -> bool:
     """Whether an extreme value does what no finite one was seen to do."""
     if extreme.unnoised:
         return "unnoised outputs" not in chosen
@@ -111,7 +111,7 @@ def _is_worse(extreme: Candidate, chosen: dict[Category, Candidate]) -> bool:
     return extreme.influence > 1.2 * finite + (0.0 if extreme.alignment is not None else 3.0)
 
 
-def growth(candidates: list[Candidate]) -> tuple[float, float] | None:
+def growth(candidates: list[TriedPair]) -> tuple[float, float] | None:
     """Sizes of the smallest and the largest influence of one direction in one company, if it grows without a bound."""
     by_direction: dict[str, list[float]] = {}
     for candidate in candidates:
@@ -126,10 +126,10 @@ def growth(candidates: list[Candidate]) -> tuple[float, float] | None:
     return None
 
 
-def _candidate(pair: NeighbourPair, without: Trials, member: Trials) -> Candidate:
+def _candidate(pair: NeighbourPair, without: Trials, member: Trials) -> TriedPair:
     a, b = without.numbers, member.numbers
     if _form(without) != _form(member):
-        return Candidate(pair, None, math.inf, unnoised=True, spread_ratio=0.0)
+        return TriedPair(pair, None, math.inf, unnoised=True, spread_ratio=0.0)
     finite = np.isfinite(a).all(axis=0) & np.isfinite(b).all(axis=0)
     a, b = a[:, finite], b[:, finite]
     spread_a, spread_b = a.std(axis=0), b.std(axis=0)
@@ -139,7 +139,7 @@ def _candidate(pair: NeighbourPair, without: Trials, member: Trials) -> Candidat
     unnoised = bool((still & (np.abs(difference) > 1e-9 * size)).any()) or _hidden(a, b)
     alignment = align(without.numbers, member.numbers)
     influence = _influence(alignment, difference, spread_a, spread_b, len(without))
-    return Candidate(pair, alignment, influence, unnoised, _ratio(alignment, spread_a, spread_b))
+    return TriedPair(pair, alignment, influence, unnoised, _ratio(alignment, spread_a, spread_b))
 
 
 def _influence(

@@ -40,8 +40,9 @@ def gaussian(claim: Claim, rows: np.ndarray, *, rate: float = 1.0) -> Example:
     scale = sensitivity * math.sqrt(claim.steps) / mu_from_epsilon(claim.epsilon, claim.delta)
 
     def release(inputs: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-        present = generator.random(len(inputs)) < rate
-        return np.asarray(clip(inputs[present]).sum(axis=0) + generator.normal(0, scale, inputs.shape[1]))
+        # Without sampling nothing is drawn before the noise, so that replays on neighbours are aligned.
+        rows = inputs if rate == 1.0 else inputs[generator.random(len(inputs)) < rate]
+        return np.asarray(clip(rows).sum(axis=0) + generator.normal(0, scale, inputs.shape[1]))
 
     return release, claim, rows
 
