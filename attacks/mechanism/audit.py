@@ -222,7 +222,7 @@ def _measure(
         # Decided without these trials, so that they are as fresh as the first ones.
         extended = task.worlds(pair, (half + task.trials) * task.composed, more)
         measured = max(measured, _by_errors(task, fitted, *extended), key=lambda bound: bound.epsilon)
-    reproduction = _reproduction(claim, pair, arguments)
+    reproduction = _reproduction(task, pair, arguments)
     yield _influence_finding(claim, category, pair, measured, task.alpha, grown, reproduction)
     if category == "influence":
         yield from _steps_finding(claim, measured, task.alpha, pair, reproduction)
@@ -443,7 +443,7 @@ def _bits(task: _Task, candidates: list[TriedPair], arguments: str) -> Iterator[
         1 - task.alpha,
         pair.name,
         measured.evidence,
-        _reproduction(task.claim, pair, arguments),
+        _reproduction(task, pair, arguments),
     )
 
 
@@ -489,12 +489,16 @@ def _arguments(given: dict[str, object]) -> str:
     return "".join(f", {name}={value}" for name, value in given.items() if value != defaults.get(name))
 
 
-def _reproduction(claim: Claim, pair: NeighbourPair, arguments: str) -> str:
+def _reproduction(task: _Task, pair: NeighbourPair, arguments: str) -> str:
+    """Two lines that release three times on each of two neighbouring inputs."""
+    claim = task.claim
     fields = {"epsilon": claim.epsilon, "delta": claim.delta, "neighbours": claim.neighbours, "unit": claim.unit}
     text = ",".join(f"{name}={value}" for name, value in fields.items())
+    # `torch.manual_seed` seeds and returns the global generator, from which modules and optimisers draw.
+    generator = "torch.manual_seed" if task.release.example.torch else "numpy.random.default_rng"
     return (
         f'pair = neighbouring_inputs(Claim.parse("{text}"){arguments})["{pair.name}"]\n'
-        "[[release(rows, numpy.random.default_rng(seed)) for seed in range(3)] for rows in pair]"
+        f"[[release(rows, {generator}(seed)) for seed in range(3)] for rows in pair]"
     )
 
 

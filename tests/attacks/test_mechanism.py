@@ -8,7 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from opacus.grad_sample import GradSampleModule
+from opacus.optimizers import DPOptimizer
 
+from attacks.empirical import mu_from_epsilon
 from attacks.mechanism import Claim, audit_mechanism, module_release, neighbouring_inputs, step_release
 
 
@@ -117,6 +120,22 @@ def test_a_plain_optimiser_step_is_found_and_a_private_one_passes():
     claim = Claim(EPSILON, m.DELTA, neighbours="zero_out")
     assert audited(plain, claim, inputs=rows[:3], extremes=False, trials=100).violated
     assert not audited(private, claim, inputs=rows[:3], extremes=False, trials=100).violated
+
+
+def test_the_step_of_opacus_keeps_its_claim_once_and_not_twice():
+    def make():
+        module = GradSampleModule(torch.nn.Linear(3, 1, bias=False), loss_reduction="sum")
+        plain = torch.optim.SGD(module.parameters(), lr=1.0)
+        scale = 1 / mu_from_epsilon(EPSILON, m.DELTA)
+        return module, DPOptimizer(plain, noise_multiplier=scale, max_grad_norm=1.0, expected_batch_size=8)
+
+    release, options = step_release(make, lambda module, rows: module(rows).sum()), {"extremes": False, "min_users": 1}
+    inputs = torch.from_numpy(VALUES[:3]).float()
+    once = audited(release, CLAIM, inputs=inputs, trials=100, **options)
+    assert 0.75 * EPSILON < once.epsilon <= EPSILON
+    assert not once.violated
+    often = audited(release, Claim(EPSILON, m.DELTA, steps=2), inputs=inputs[:1], trials=100, **options)
+    assert verdicts(often)["steps"] == "violation"
 
 
 class _Noisy(torch.optim.SGD):
