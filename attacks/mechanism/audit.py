@@ -17,7 +17,7 @@ from attacks.mechanism.findings import Finding, MechanismReport, Verdict
 from attacks.mechanism.floats import fit_bits
 from attacks.mechanism.inputs import Inputs, NeighbourPair, neighbour_pairs, read_example
 from attacks.mechanism.release import CapturedRelease, Release, Trials, untouched_randomness
-from attacks.mechanism.replay import Alignment, Law, align, noise_law, replayed_epsilon
+from attacks.mechanism.replay import Alignment, Law, align, noise_law, replayed_epsilon, seems_gaussian
 from attacks.mechanism.scores import FittedScore, fit_score
 from attacks.mechanism.search import Category, TriedPair, choose, growth, strongest, try_pairs
 
@@ -212,9 +212,11 @@ def _measure(
     single_a, single_b = _stacked(without, task.composed), _stacked(member, task.composed)
     kinds = ("values", "form", "noiseless") if category == "unnoised outputs" else None
     fitted = fit_score(single_a, single_b, claim.delta, kinds)
-    law = noise_law(_noisy(without.numbers)) if not without.odd.any() else None
     alignment = align(without.numbers, member.numbers)
     fresh_without, fresh_member = task.worlds(pair, half * task.composed, task.trials)
+    law = None
+    if without.layout == fresh_without.layout and not (without.odd.any() or fresh_without.odd.any()):
+        law = noise_law(_noisy(np.concatenate([without.numbers, fresh_without.numbers])))
     linear = fit_score(single_a, single_b, claim.delta, ("form", "linear"))
     measured = _best(task, (fitted, linear), alignment, law, fresh_without, fresh_member)
     more = 0 if measured.epsilon > claim.epsilon else _trials_to_reject(task, fitted)
@@ -280,9 +282,10 @@ def _by_replay(task: _Task, alignment: Alignment, law: Law, without: Trials) -> 
     shift = float(np.linalg.norm(alignment.shift))
     factor = float(alignment.factor[np.abs(np.log(np.abs(alignment.factor))).argmax()])
     scaled = f", and the noise by a factor of {factor:.4g}" if alignment.scaled else ""
+    pure = " (which has no finite epsilon at delta 0)" if law == "gaussian" and claim.delta == 0 else ""
     sentence = (
         f"replayed under the same randomness, the unit moves the release by exactly {shift:.4g} (L2) against {law} "
-        f"noise of standard deviation {noise:.4g}{scaled}"
+        f"noise of standard deviation {noise:.4g}{scaled}{pure}"
     )
     evidence: dict[str, float | str] = {
         "shift": shift,
@@ -298,7 +301,7 @@ def _by_gdp(task: _Task, fitted: FittedScore, without: Trials, member: Trials) -
     """Bound through mu, where both worlds scatter alike."""
     a, b = fitted.function(_stacked(without, task.composed)), fitted.function(_stacked(member, task.composed))
     ratio = math.log(max(float(a.std()), 1e-300) / max(float(b.std()), 1e-300)) * math.sqrt(len(a))
-    if abs(ratio) > 3 or noise_law(b[:, None]) != "gaussian":
+    if abs(ratio) > 3 or not seems_gaussian((b - b.mean()) / max(float(b.std()), 1e-300)):
         return
     bound = gdp_epsilon(b, a, delta=task.claim.delta, confidence=1 - task.alpha)
     per_call = (bound.mu or 0.0) / math.sqrt(task.composed)

@@ -46,4 +46,4 @@ def _present(canaries: np.ndarray, included: np.ndarray, claim: Claim) -> np.nda
         return canaries[included]
     absent = -canaries if claim.neighbours == "replace" else np.zeros_like(canaries)
     shape = (len(included), *[1] * (canaries.ndim - 1))
-    return np.where(included.reshape(shape), canaries, absent)
+    return np.asarray(np.where(included.reshape(shape), canaries, absent))

@@ -175,6 +175,11 @@ RIGHT = {
     "public denominator": lambda e: (m.gaussian_mean(e, 8), Claim(e, m.DELTA), {}),
     "torch": lambda e: (m.torch_gaussian_sum(e), Claim(e, m.DELTA), {"inputs": torch.from_numpy(VALUES).float()}),
     "global randomness": lambda e: (m.global_randomness(e), Claim(e, m.DELTA), {}),
+    "sum of local noises": lambda e: (
+        m.sum_of_local_laplace(e),
+        Claim(e, neighbours="zero_out"),
+        {"inputs": VALUES, "min_users": 4},
+    ),
     "bounded users": lambda e: (m.bounded_users(e), Claim(e, m.DELTA), {"inputs": BY_USER}),
 }
 
