@@ -117,7 +117,7 @@ def neighbour_pairs(
     records = example.records if claim.unit == "user" else 1
     pairs = []
     for name, kind, rows, opposite in _targets(example, records, extremes=extremes):
-        for others, background in _backgrounds(example, rows, opposite, min_users):
+        for others, background in _backgrounds(example, opposite, min_users):
             # Whatever is odd about one row shows in any company; only sizes need the worst company.
             if kind != "finite" and others != "others":
                 continue
@@ -183,7 +183,7 @@ def _example_targets(example: Example, records: int) -> Iterator[tuple[str, Kind
 
 
 def _backgrounds(
-    example: Example, rows: Columns, opposite: Columns, min_users: int
+    example: Example, opposite: Columns, min_users: int
 ) -> Iterator[tuple[str, list[tuple[Columns, int]]]]:
     """Companies of the unit: nobody, one that pulls the other way, and the example's users.
 
@@ -199,7 +199,6 @@ def _backgrounds(
     yield f"{crowd} opposite users", [(opposite, users + 1 + index) for index in range(crowd)]
     if everybody:
         yield "others", everybody
-    del rows
 
 
 def _join(example: Example, background: list[tuple[Columns, int]], unit: Columns | None) -> Columns:

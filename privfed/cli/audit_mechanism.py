@@ -108,7 +108,10 @@ def _load(function: str) -> tuple[ModuleType, str]:
         raise CommandError(f"{source} is no Python file: give one ending in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(path.stem, module)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise CommandError(f"{source} raised {type(error).__name__} ({error}): give a file that can be run") from error
     return module, name
 
 

@@ -53,3 +53,8 @@ def test_what_keeps_its_claim_is_a_success_with_a_document(cli: Callable, file: 
 )
 def test_bad_input_is_one_sentence(refused: Callable, function: str, claim: str, sentence: str) -> None:
     assert sentence in refused("audit-mechanism", function, "--claim", claim)
+
+
+def test_a_file_that_cannot_be_run_is_one_sentence(refused: Callable, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import numpy as np\nnp.no_such_name\n")
+    assert "raised AttributeError" in refused("audit-mechanism", f"{tmp_path / 'broken.py'}:f", "--claim", "epsilon=1")
