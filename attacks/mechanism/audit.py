@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import poisson
 
-from attacks.empirical import CanaryGuesses, clopper_pearson_epsilon, epsilon_from_mu, gdp_epsilon
+from attacks.empirical import CanaryGuesses, TrialCounts, clopper_pearson_epsilon, epsilon_from_mu, gdp_epsilon
 from attacks.empirical.bounds import ASSUMES_GDP
 from attacks.implementation.claimed_noise import MAX_FALSE_ALARM, ClaimedNoise
 from attacks.mechanism.canaries import one_call
@@ -259,7 +259,7 @@ def _by_errors(task: _Task, fitted: FittedScore, without: Trials, member: Trials
         confidence=1 - task.alpha,
     )
     counts = bound.evidence
-    shown = (int(counts.true_positives), int(counts.false_positives))  # type: ignore[union-attr]
+    shown = (counts.true_positives, counts.false_positives) if isinstance(counts, TrialCounts) else (0, 0)
     sentence = f"{fitted.detail}: {shown[0]} of {len(b)} trials with the unit, {shown[1]} of {len(a)} without"
     evidence: dict[str, float | str] = {
         "score": fitted.name,

@@ -43,7 +43,7 @@ def one_call(
 def _present(canaries: np.ndarray, included: np.ndarray, claim: Claim) -> np.ndarray:
     """Rows of the canaries that are in, and what the claim's neighbours have in place of the others."""
     if claim.neighbours == "add_or_remove":
-        return canaries[included]
+        return np.asarray(canaries[included])
     absent = -canaries if claim.neighbours == "replace" else np.zeros_like(canaries)
     shape = (len(included), *[1] * (canaries.ndim - 1))
     return np.asarray(np.where(included.reshape(shape), canaries, absent))

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, cast, get_args
 
 Neighbours: TypeAlias = Literal["add_or_remove", "replace", "zero_out"]
 Unit: TypeAlias = Literal["user", "record"]
@@ -65,7 +65,13 @@ class Claim:
             steps = int(pairs.pop("steps", "1"))
         except ValueError:
             raise ValueError(f"The claim is {text!r}; pass numbers for epsilon, delta and steps.") from None
-        return cls(**numbers, steps=steps, **pairs)  # type: ignore[arg-type]
+        return cls(
+            **numbers,
+            neighbours=cast("Neighbours", pairs.get("neighbours", "add_or_remove")),
+            unit=cast("Unit", pairs.get("unit", "user")),
+            steps=steps,
+            arithmetic=cast("Arithmetic", pairs.get("arithmetic", "real")),
+        )
 
     def sentence(self) -> str:
         """The claim in words."""
