@@ -18,6 +18,7 @@ measurement. Attacks and estimators are in sub-packages:
 - `attacks.shadow`: membership with shadow recommenders (RMIA, LiRA, recommended lists).
 - `attacks.attributes`: from uploads to a user's gender, age or occupation.
 - `attacks.implementation`: noise as floating-point numbers in a machine instead of a law on the real line.
+- `attacks.mechanism`: any function that releases something, against its claim of differential privacy.
 - `attacks.empirical`: from attack scores under randomised inclusion to bounds and estimates of epsilon.
 - `attacks.metrics`, `attacks.evaluation`: from scores and truth to AUC, TPR at low FPR, intervals, result records.
 """

@@ -14,6 +14,7 @@ from privfed import __version__
 from privfed.cli import (
     attack,
     audit,
+    audit_mechanism,
     budget,
     compare,
     data,
@@ -63,6 +64,7 @@ app.command("attack", epilog=attack.EXAMPLE)(attack.attack)
 app.command("recommend", epilog=recommend.EXAMPLE)(recommend.recommend)
 app.command("export", epilog=export.EXAMPLE)(export.export)
 app.command("forecast", epilog=forecast.EXAMPLE)(forecast.forecast)
+app.command("audit-mechanism", epilog=audit_mechanism.EXAMPLE)(audit_mechanism.audit_mechanism)
 app.add_typer(methods.app, name="methods")
 app.add_typer(budget.app, name="budget")
 app.add_typer(data.app, name="data")

@@ -16,6 +16,7 @@ COMMANDS = (
     ("attack",),
     ("recommend",),
     ("export",),
+    ("audit-mechanism",),
     ("methods",),
     ("methods", "show"),
     ("budget", "laplace"),
