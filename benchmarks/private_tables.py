@@ -5,10 +5,31 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.figures import Row, difference, figure, mean, named, only, signed, values
-from benchmarks.harness import results
+from benchmarks.harness import RESULTS, results
 from benchmarks.markdown import table
 from benchmarks.quality.forecast import from_samples, left_out, reached
 
+TIERED = tuple(
+    data
+    for data in ("ml-1m", "ml-100k", "lastfm-2k", "tenrec-qba-small")
+    if (RESULTS / f"personal_budgets_test_{data}.json").exists()
+)
+DONATED = tuple(data for data in ("ml-1m", "ml-100k") if (RESULTS / f"donors_{data}.json").exists())
+MIXED = {
+    "all at 1": "1 in 5",
+    "all at 2": "1 in 5",
+    "1 in 5 at 8, others at 1": "1 in 5",
+    "only 1 in 5 at 8": "1 in 5",
+    "1 in 2 at 8, others at 1": "1 in 2",
+    "all at 4": "1 in 2",
+}
+DRAWN = {
+    "random": "anybody, 5 %",
+    "heavy": "the most active fifth",
+    "one gender": "one gender",
+    "one genre": "who likes one genre most",
+    "strangers": "strangers: items renamed",
+}
 _A_TENTH = 0.22
 """Samples of a tenth are smaller shares of the people than this, and those of three tenths larger."""
 
@@ -287,3 +308,35 @@ def forecast_errors() -> list[str]:
         f"time).",
         "",
     ]
+
+
+def chosen_budgets() -> list[str]:
+    """What everybody gets, and what people at epsilon 1 get, by what the others choose."""
+    rows = []
+    for data in TIERED:
+        kept = results(f"personal_budgets_test_{data}")
+        for variant, mixture in MIXED.items():
+            runs = named(kept["runs"], variant=variant)
+            careful, pair = f"ndcg on those at 1 of {mixture}", f"{variant}, on those at 1 of {mixture}"
+            gain = kept["paired"].get(f"{pair} less all at 1, on those at 1 of {mixture}")
+            rows.append([
+                data, variant, f"{float(np.mean(values(runs, 'sum_of_mu'))):,.0f}", mean(values(runs, "ndcg"), 3),
+                mean(values(runs, careful), 3), "" if gain is None else difference(gain, 3),
+            ])  # fmt: skip
+    head = ["data", "who chooses what", "sum of mu", "NDCG@20 of all", "of those at epsilon 1", "more than all at 1"]
+    return table(head, rows, "llrrrr")
+
+
+def donors() -> list[str]:
+    """NDCG@20 of everybody else with and without donors, by who the donors are."""
+    rows = []
+    for data in DONATED:
+        kept = results(f"donors_{data}")
+        for draw, words in DRAWN.items():
+            for variant, how in (("base", "nobody"), ("donors", words)):
+                if variant == "base" and draw != "random":
+                    continue
+                found = {row["epsilon"]: row for row in named(kept, draw=draw, variant=variant)}
+                cells = [figure(found[epsilon]["metrics"]["ndcg"][0], 3) for epsilon in sorted(found)]
+                rows.append([data, how, *cells])
+    return table(["data", "who opens", *(f"epsilon {e}" for e in (1, 2, 4, 8))], rows, "llrrrr")

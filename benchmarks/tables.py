@@ -178,6 +178,18 @@ TABLES = (
     Table("results/papers/fair.md", "unequal uploads", reproduction_tables.unequal_uploads, ("unequal_attacks",)),
     Table("explanation/attacks/imia.md", "IMIA", reproduction_tables.imia, ("imia",)),
     Table("explanation/canaries.md", "canaries", reproduction_tables.canaries, ("canaries",)),
+    Table(
+        "results/private_recommender.md",
+        "chosen budgets",
+        private_tables.chosen_budgets,
+        tuple(f"personal_budgets_test_{data}" for data in private_tables.TIERED),
+    ),
+    Table(
+        "results/private_recommender.md",
+        "donors",
+        private_tables.donors,
+        tuple(f"donors_{data}" for data in private_tables.DONATED),
+    ),
     Table("results/private_recommender.md", "forecasts", private_tables.forecasts, ("forecast",)),
     Table("results/private_recommender.md", "forecast errors", private_tables.forecast_errors, ("forecast",)),
     Table("results/private_recommender.md", "budgets", private_tables.budgets, ("private_gram_table_ml-1m",)),

@@ -78,7 +78,7 @@ def forecast(
     epsilon: float,
     refreshes: int = 1,
     stays_true: float = 1.0,
-    lost: float = 0.0,
+    dropout: float = 0.0,
     trust: str = "central",
     described: bool = False,
     sample: Data | str | os.PathLike[str] | pd.DataFrame | None = None,
@@ -94,7 +94,7 @@ def forecast(
         epsilon: total of a person over all refreshes.
         refreshes: how often the model is made anew within that epsilon; releases of before are pooled.
         stays_true: part of a release that still holds at the next one, from 0 to 1.
-        lost: share of the devices that do not answer.
+        dropout: share of the devices that do not answer.
         trust: who adds the noise: "central", or "distributed", in shares sized for half of the people.
         described: whether genres or years of items are known.
         sample: open histories of the same kind (whatever `privfed.load` takes): of donors, of a pilot, or a public
@@ -110,12 +110,12 @@ def forecast(
         >>> print(privfed.forecast(people=6040, items=3700, history=130, epsilon=1, described=True).verdict[:3])
         Go:
     """
-    _refuse(people=people, items=items, history=history, lost=lost, popularity=popularity, trust=trust)
+    _refuse(people=people, items=items, history=history, dropout=dropout, popularity=popularity, trust=trust)
     needed = budget(users=people, epsilon=epsilon, rounds=refreshes, delta=delta, trust=trust)
     releases = year(epsilon, needed.delta, refreshes, stays_true)
-    there = people * (1 - lost)
+    there = people * (1 - dropout)
     # Shares are sized for half of the people, so everybody's together are more than what is promised.
-    noise = max(1.0, (2 * (1 - lost)) ** 0.5) if trust == "distributed" else 1.0
+    noise = max(1.0, (2 * (1 - dropout)) ** 0.5) if trust == "distributed" else 1.0
     mu = releases[-1].pooled_mu / noise
     constants = PrivateGramConstants.from_config(
         PrivateGramConfig(), NoisySums(there, 1.0, 1 / mu), items, content=described
@@ -138,34 +138,34 @@ def forecast(
         head=constants.head,
         up_bytes=size * (_RING if trust == "distributed" else _NUMBER),
         down_bytes=(constants.head**2 + 3 * constants.head + items) * _NUMBER,
-        risks=tuple(_risks(people, lost, trust, ratio, 0.0 if pilot is None else there * mu / pilot.people)),
+        risks=tuple(_risks(people, dropout, trust, ratio, 0.0 if pilot is None else there * mu / pilot.people)),
         verdict=_verdict(ratio, epsilon),
     )
 
 
-def _refuse(*, people: int, items: int, history: float, lost: float, popularity: float | None, trust: str) -> None:
+def _refuse(*, people: int, items: int, history: float, dropout: float, popularity: float | None, trust: str) -> None:
     if people < 2 or items < 2:
         raise UseError(f"{people} people and {items} items make no recommender: give at least two of each")
     if not 0 < history <= items:
         raise UseError(f"history = {history:g} is not a mean number of items that people have of {items:,}")
-    if not 0 <= lost < 1:
-        raise UseError(f"lost = {lost:g} is not a share of devices that fail to answer: give 0 to below 1")
+    if not 0 <= dropout < 1:
+        raise UseError(f"dropout = {dropout:g} is not a share of devices that fail to answer: give 0 to below 1")
     if popularity is not None and not 0 < popularity < 1:
         raise UseError(f"popularity = {popularity:g} is not an NDCG: give a number between 0 and 1")
     if trust not in ("central", "distributed"):
         raise UseError(f"trust = {trust!r} is not known to private-gram's forecast: choose central or distributed")
 
 
-def _risks(people: int, lost: float, trust: str, ratio: ExpectedRatio, pilot_mu: float) -> list[str]:
+def _risks(people: int, dropout: float, trust: str, ratio: ExpectedRatio, pilot_mu: float) -> list[str]:
     risks = []
     if pilot_mu > _SAMPLE_LIMITS:
         risks.append("the sample says less than so many people behind so little noise would: take the forecast as a "
                      "lower end, or give more histories")  # fmt: skip
-    if trust == "distributed" and lost > 0.5:
+    if trust == "distributed" and dropout > 0.5:
         risks.append("noise comes in shares that are sized for half of the people, and more are lost: rounds will be "
                      "refused")  # fmt: skip
-    elif lost > 0.3:
-        risks.append("with so many devices lost, those that answer may differ from those that do not")
+    elif dropout > 0.3:
+        risks.append("with so many devices silent, those that answer may differ from those that do not")
     if people < 500:
         risks.append("so few people leave hardly any signal above the noise; single noise draws decide")
     if ratio.low <= 1.0:

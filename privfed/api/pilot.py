@@ -19,7 +19,7 @@ from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
 
-LEAST = 100
+MIN_PEOPLE = 100
 _K, _DRAWS = 20, 3
 
 
@@ -46,8 +46,8 @@ def measured_on(sample: Data | str | os.PathLike[str] | pd.DataFrame, reach: flo
     """
     data = sample if isinstance(sample, Data) else load(sample)
     people = data.n_users
-    if people < LEAST:
-        raise UseError(f"the sample holds {people} people: give at least {LEAST}, whose histories may be open")
+    if people < MIN_PEOPLE:
+        raise UseError(f"the sample holds {people} people: give at least {MIN_PEOPLE}, whose histories may be open")
     parts = split(data, SplitSpec(kind="ratio"))
     popularity = _ndcg(parts, "popularity", PrivacyPlan.named("none", release="total"), 0)
     if popularity == 0:

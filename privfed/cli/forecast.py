@@ -26,7 +26,7 @@ def forecast(
     stays_true: Annotated[
         float, typer.Option("--stays-true", metavar="S", help="Part of a release that holds at the next one.")
     ] = 1.0,
-    lost: Annotated[float, typer.Option("--lost", metavar="P", help="Share of devices that do not answer.")] = 0.0,
+    dropout: Annotated[float, typer.Option("--dropout", metavar="P", help="Share of devices that do not answer.")] = 0.0,
     trust: Annotated[
         str, typer.Option("--trust", metavar="central|distributed", help="Who adds the noise: a server, or devices.")
     ] = "central",
@@ -59,7 +59,7 @@ def forecast(
     screen = Screen(as_json, quiet)
     found = outlook(
         people=people, items=items, history=history, epsilon=epsilon, refreshes=refreshes, stays_true=stays_true,
-        lost=lost, trust=trust, described=described, sample=sample, popularity=popularity,
+        dropout=dropout, trust=trust, described=described, sample=sample, popularity=popularity,
     )  # fmt: skip
     screen.document(asdict(found))
     screen.result(*str(found).splitlines())

@@ -35,7 +35,7 @@ def test_more_of_it_is_worth_more(name: str, more: float) -> None:
     assert less.ratio.low <= less.ratio.expected <= less.ratio.high
 
 
-@pytest.mark.parametrize("change", [{"refreshes": 52, "stays_true": 0.5}, {"lost": 0.4}, {"trust": "distributed"}])
+@pytest.mark.parametrize("change", [{"refreshes": 52, "stays_true": 0.5}, {"dropout": 0.4}, {"trust": "distributed"}])
 def test_what_costs_signal_is_worth_less(change: dict[str, Any]) -> None:
     assert privfed.forecast(**FEDERATION | change).ratio.expected < privfed.forecast(**FEDERATION).ratio.expected
 
@@ -57,7 +57,7 @@ def test_few_people_are_told_to_publish_popularity() -> None:
     [
         ({"people": 1}, "give at least two of each"),
         ({"history": 4000.0}, "not a mean number of items"),
-        ({"lost": 1.0}, "not a share of devices"),
+        ({"dropout": 1.0}, "not a share of devices"),
         ({"popularity": 3.0}, "is not an NDCG"),
         ({"trust": "local"}, "choose central or distributed"),
         ({"epsilon": -1.0}, "epsilon"),

@@ -466,10 +466,12 @@ def _residual(sent: Mapping[str, Tensor], exchange: Exchange, user: int) -> dict
 
 def _lengths(plan: PrivacyPlan, clients: Tensor, kept: Tensor) -> Tensor:
     """Clip norms that uploads are made long; half of them short where the clip follows how many are."""
-    if plan.mechanism.adaptive_clip is None:
+    adaptive = plan.mechanism.adaptive_clip
+    if adaptive is None:
         return torch.full((len(clients),), _FAR, dtype=torch.float64)
     far = (clients % 2 == 0) | torch.isin(clients, kept)
-    return torch.where(far, _FAR, 0.5).double()
+    # Counted are norms up to this many clip norms, which are few where the clip norm is a multiple of the median.
+    return torch.where(far, _FAR, 0.5 * min(adaptive.counted_over_clip, 1.0)).double()
 
 
 def _interaction_differences(
@@ -521,6 +523,9 @@ def _without_noise(plan: PrivacyPlan, adaptive: AdaptiveClip, exchange: Exchange
     if exchange.within is None or exchange.clip_norm is None or exchange.step not in exchange.followed:
         return False
     share = adaptive.quantile - math.log(exchange.followed[exchange.step] / exchange.clip_norm) / adaptive.rate_in(t)
+    if not _NO_NOISE < share < 1 - _NO_NOISE:
+        # Cut to a share: where everybody or nobody is within the clip norm, noise cannot be told from none.
+        return False
     count = (share - 0.5) * max(plan.sampling.expected(population), 1.0)
     return abs(count - (exchange.within - len(exchange.members) / 2)) < _NO_NOISE * adaptive.count_noise
 
