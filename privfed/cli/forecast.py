@@ -26,7 +26,9 @@ def forecast(
     stays_true: Annotated[
         float, typer.Option("--stays-true", metavar="S", help="Part of a release that holds at the next one.")
     ] = 1.0,
-    dropout: Annotated[float, typer.Option("--dropout", metavar="P", help="Share of devices that do not answer.")] = 0.0,
+    dropout: Annotated[
+        float, typer.Option("--dropout", metavar="P", help="Share of devices that do not answer.")
+    ] = 0.0,
     trust: Annotated[
         str, typer.Option("--trust", metavar="central|distributed", help="Who adds the noise: a server, or devices.")
     ] = "central",
