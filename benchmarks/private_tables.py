@@ -30,6 +30,9 @@ DRAWN = {
     "one genre": "who likes one genre most",
     "strangers": "strangers: items renamed",
 }
+EVALUATED = tuple(
+    name for name in ("private_evaluation_ml-1m", "private_evaluation_ml-100k") if (RESULTS / f"{name}.json").exists()
+)
 _A_TENTH = 0.22
 """Samples of a tenth are smaller shares of the people than this, and those of three tenths larger."""
 
@@ -340,3 +343,16 @@ def donors() -> list[str]:
                 cells = [figure(found[epsilon]["metrics"]["ndcg"][0], 3) for epsilon in sorted(found)]
                 rows.append([data, how, *cells])
     return table(["data", "who opens", *(f"epsilon {e}" for e in (1, 2, 4, 8))], rows, "llrrrr")
+
+
+def private_evaluations() -> list[str]:
+    """How far private measurements of NDCG@10 are from the exact one, over draws of the noise."""
+    rows = []
+    for name in EVALUATED:
+        for one in results(name):
+            ndcg = one["ndcg@10"]
+            cells = [ndcg[key] for key in ("exact", "mean_error", "deviation", "claimed_deviation", "half_interval")]
+            figures = [figure(cells[0], 3), signed(cells[1], 4), *(figure(cell, 4) for cell in cells[2:])]
+            rows.append([name.removeprefix("private_evaluation_"), f"{one['people']:,}", str(one["mu"]), *figures])
+    head = ["data", "people", "mu", "exact NDCG@10", "mean error", "deviation", "claimed", "half of the interval"]
+    return table(head, rows)

@@ -87,7 +87,7 @@ def test_the_run_has_the_sized_plan_everywhere(small_split: Split) -> None:
     assert result.config.privacy == plan
     assert experiment.choices[0].startswith("Epsilon 8 at delta 1e-05 needs noise_multiplier = ")
     assert experiment.choices[0].endswith(" over 3 rounds of everybody.")
-    assert experiment.choices[1].startswith("Clip norm 30, the default of fedmf: best of ")
+    assert experiment.choices[1].startswith("Clip norm 20, the default of fedmf: between ")
 
 
 def test_a_given_plan_is_left_alone(small_split: Split) -> None:
