@@ -60,7 +60,7 @@ class _Measured:
 
 
 @dataclass(frozen=True, eq=False)
-class _Task:
+class _Measuring:
     """What every measurement needs to know.
 
     Attributes:
@@ -155,7 +155,7 @@ def audit_mechanism(
             rivals = [c for c in candidates if c.pair.kind == "finite" and not c.unnoised]
             chosen["influence"] = strongest(captured, rivals or candidates, list(range(seed + 100, seed + 200)))
         # At most three bounds for every pair, one for bits, one from one call: fixed before any fresh trial.
-        task = _Task(
+        task = _Measuring(
             captured, claim, seed + 1_000, trials, alpha / (3 * len(chosen) + 2), begun, begun + budget_seconds
         )
         findings = [
@@ -199,7 +199,7 @@ def neighbouring_inputs(
 
 
 def _measure(
-    task: _Task,
+    task: _Measuring,
     category: Category,
     candidate: TriedPair,
     grown: tuple[float, float] | None,
@@ -232,7 +232,7 @@ def _measure(
 
 
 def _best(
-    task: _Task,
+    task: _Measuring,
     scores: tuple[FittedScore, FittedScore],
     alignment: Alignment | None,
     law: Law | None,
@@ -249,7 +249,7 @@ def _best(
     return max(bounds, key=lambda measured: measured.epsilon)
 
 
-def _by_errors(task: _Task, fitted: FittedScore, without: Trials, member: Trials) -> _Measured:
+def _by_errors(task: _Measuring, fitted: FittedScore, without: Trials, member: Trials) -> _Measured:
     a, b = _stacked(without, task.composed), _stacked(member, task.composed)
     bound = clopper_pearson_epsilon(
         fitted.function(b),
@@ -272,7 +272,7 @@ def _by_errors(task: _Task, fitted: FittedScore, without: Trials, member: Trials
     return _Measured(bound.epsilon, 0.0, "Clopper-Pearson, no assumption", sentence, evidence)
 
 
-def _by_replay(task: _Task, alignment: Alignment, law: Law, without: Trials) -> _Measured:
+def _by_replay(task: _Measuring, alignment: Alignment, law: Law, without: Trials) -> _Measured:
     claim = task.claim
     epsilon, single = (
         replayed_epsilon(alignment, law, without.numbers, delta=claim.delta, steps=steps, confidence=1 - task.alpha)
@@ -297,7 +297,7 @@ def _by_replay(task: _Task, alignment: Alignment, law: Law, without: Trials) -> 
     return _Measured(epsilon, single, f"replay, given that the noise is {law} as it seems to be", sentence, evidence)
 
 
-def _by_gdp(task: _Task, fitted: FittedScore, without: Trials, member: Trials) -> Iterator[_Measured]:
+def _by_gdp(task: _Measuring, fitted: FittedScore, without: Trials, member: Trials) -> Iterator[_Measured]:
     """Bound through mu, where both worlds scatter alike."""
     a, b = fitted.function(_stacked(without, task.composed)), fitted.function(_stacked(member, task.composed))
     ratio = math.log(max(float(a.std()), 1e-300) / max(float(b.std()), 1e-300)) * math.sqrt(len(a))
@@ -391,7 +391,7 @@ def _fresh_finding(selected: Trials, fresh: Trials, law: Law | None, pair: Neigh
     )
 
 
-def _one_call(task: _Task) -> Iterator[Finding]:
+def _one_call(task: _Measuring) -> Iterator[Finding]:
     """Bound from canaries in a single call, where the mechanism's form allows it."""
     claim = task.claim
     bound = one_call(task.release, task.release.example, claim, task.seed + 7, 1 - task.alpha)
@@ -410,7 +410,7 @@ def _one_call(task: _Task) -> Iterator[Finding]:
     )
 
 
-def _bits(task: _Task, candidates: list[TriedPair], arguments: str) -> Iterator[Finding]:
+def _bits(task: _Measuring, candidates: list[TriedPair], arguments: str) -> Iterator[Finding]:
     """Whether floating-point numbers tell apart what the law of the noise does not."""
     alone = [
         c
@@ -450,7 +450,7 @@ def _bits(task: _Task, candidates: list[TriedPair], arguments: str) -> Iterator[
     )
 
 
-def _trials_to_reject(task: _Task, fitted: FittedScore) -> int:
+def _trials_to_reject(task: _Measuring, fitted: FittedScore) -> int:
     """Trials with which an event that one world never shows rejects the claim; 0 without such an event, or time."""
     if fitted.certain == 0:
         return 0
@@ -492,7 +492,7 @@ def _arguments(given: dict[str, object]) -> str:
     return "".join(f", {name}={value}" for name, value in given.items() if value != defaults.get(name))
 
 
-def _reproduction(task: _Task, pair: NeighbourPair, arguments: str) -> str:
+def _reproduction(task: _Measuring, pair: NeighbourPair, arguments: str) -> str:
     """Two lines that release three times on each of two neighbouring inputs."""
     claim = task.claim
     fields = {"epsilon": claim.epsilon, "delta": claim.delta, "neighbours": claim.neighbours, "unit": claim.unit}

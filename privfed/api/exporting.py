@@ -100,14 +100,17 @@ def _onnx(run: "TrainedRun", tensors: Mapping[str, Tensor], file: Path) -> str:
         raise UseError(
             f"{file.name} cannot be written: {missing.name} is not installed; pip install 'privfed[onnx]'"
         ) from missing
+    log = logging.getLogger("torch.onnx")
+    level = log.level
     with warnings.catch_warnings():
-        # Of torch's exporter about torch.
+        # Of torch's exporter about torch, and about packages that no model here needs.
         warnings.simplefilter("ignore", FutureWarning)
-        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+        log.setLevel(logging.ERROR)
         made = torch.onnx.export(
             make(tensors).eval(), (torch.zeros(2, run.data.n_items),), input_names=["histories"],
             output_names=["scores"], dynamic_shapes=({0: torch.export.Dim("n")},), dynamo=True, verbose=False,
         )  # fmt: skip
+    log.setLevel(level)
     if made is None:
         raise UseError(f"{file.name} cannot be written: torch made no graph of {run.method}; export .safetensors")
     graph = made.model_proto

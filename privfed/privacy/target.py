@@ -83,7 +83,7 @@ def plan_for_target(
         return _with(plan, **sized.fields)
     (start,) = sized.fields.values()
     if final is not None:
-        start *= _beside(final(_with(plan, **sized.fields)), _with(plan, **sized.fields), target)
+        start *= _final_query_factor(final(_with(plan, **sized.fields)), _with(plan, **sized.fields), target)
 
     def composed(noised: PrivacyPlan) -> Composition:
         last = () if final is None else final(noised)
@@ -92,7 +92,7 @@ def plan_for_target(
     return _enough(plan, epsilon, start, composed)
 
 
-def _beside(final: Sequence[FinalQuery], plan: PrivacyPlan, target: NoiseTarget) -> float:
+def _final_query_factor(final: Sequence[FinalQuery], plan: PrivacyPlan, target: NoiseTarget) -> float:
     """Factor of the noise that leaves room for final queries, of Gaussian releases without sampling; mu^2 adds up."""
     noise = plan.mechanism.noise_over_clip or math.inf
     taken = math.fsum(query.count * share_of(query.schema) for query in final) / noise**2

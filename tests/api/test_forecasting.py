@@ -22,7 +22,7 @@ def test_the_constants_are_those_of_the_file_of_results() -> None:
     assert {name: getattr(expected, name) for name in fitting.constants(rows)} == fitting.constants(rows)
 
 
-def test_forecasts_are_as_near_to_measurements_as_is_said() -> None:
+def test_every_forecast_stands_beside_its_measurement() -> None:
     rows = fitting.from_samples(json.loads((RESULTS / "forecast.json").read_text())["results"])
     assert len({row["data"] for row in rows}) >= 5
     assert all(row["forecast"] >= row["popularity"] for row in rows)

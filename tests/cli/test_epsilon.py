@@ -70,7 +70,7 @@ def test_help_says_that_an_epsilon_can_be_asked_for(cli: Callable) -> None:
     assert "epsilon=8" in cli("run", "--help").out
 
 
-def test_tiers_are_all_that_has_to_be_said(cli: Callable, refused: Callable, tmp_path: Path) -> None:
+def test_tiers_need_no_other_option(cli: Callable, refused: Callable, tmp_path: Path) -> None:
     words = ("--tiers", "careful=1:0.8,generous=8:0.2", "--out", tmp_path / "run")
     answer = cli("run", "private-gram", "--data", "synthetic-small", *words)
     told = " ".join(answer.out.split())

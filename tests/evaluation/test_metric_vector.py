@@ -78,7 +78,7 @@ def test_intervals_cover_the_truth_of_the_population() -> None:
     assert covered >= 300 * 0.93
 
 
-def test_a_number_of_people_lost_in_noise_is_said() -> None:
+def test_a_number_of_people_lost_in_noise_is_reported() -> None:
     vector = MetricVector(Protocol(), compared=False)
     assert "raise evaluation.mu" in (vector.result(np.zeros(vector.size), 20.0, mu=0.05, population=50).warning or "")
 
