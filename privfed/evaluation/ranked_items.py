@@ -22,7 +22,7 @@ class RankedItems:
     """Measures rankings, user by user.
 
     A user's statistics are its metrics (every name at every cut-off), those of popularity, whether ties decide, and,
-    where the whole catalogue is ranked, the items that the first cut-off shows.
+    where the whole catalogue is ranked for the test part, the items that the first cut-off shows.
 
     Args:
         split: Train, validation and test items of every user.
@@ -49,7 +49,9 @@ class RankedItems:
         self._held_out, self._trained, self._popularity = held_out, trained, popularity
         self._keys = [(name, cut) for cut in protocol.k for name in ranking_metrics(protocol)]
         self._sampled = self._draw() if protocol.candidates == "sampled" else None
-        self._shown = min(protocol.k[0], split.train.n_items) if self._sampled is None else 0
+        # The validation part chooses rounds, often in each of them, and what it shows beyond accuracy is never read.
+        whole = self._sampled is None and part == "test"
+        self._shown = min(protocol.k[0], split.train.n_items) if whole else 0
         self.statistics = 2 * len(self._keys) + 1 + self._shown
 
     def row(self, name: MetricName, k: int) -> int:
@@ -86,7 +88,6 @@ class RankedItems:
         scores: Float32[np.ndarray, "n c"],
     ) -> Float64[np.ndarray, "statistics n"]:
         """Statistics of users who all have a held-out item; `items` are theirs of :meth:`candidates`."""
-        whole = items is None
         if items is None:
             items = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
             relevant = self._held_out.mask(users)
@@ -105,7 +106,7 @@ class RankedItems:
         popular = np.full_like(own, np.nan)
         if self._popularity is not None:
             popular, _ = self._ranked(self._popularity[items].astype(np.float32), items, relevant, ranked, users)
-        lists = recommended(scores, ranked, self._shown) if whole else np.empty((0, len(users)))
+        lists = recommended(scores, ranked, self._shown) if self._shown else np.empty((0, len(users)))
         return np.concatenate([own, popular, decided[None], lists])
 
     def summary(

@@ -136,7 +136,8 @@ class EvaluationResult(BaseModel):
         protocol: How.
         warning: One sentence where the numbers are not to be trusted (ties decide too much; the predictions are
             worse than a constant), else None.
-        beyond: What accuracy does not say; None where it was not measured (ratings, sampled candidates, nodes).
+        beyond: What accuracy does not say; None where it was not measured (ratings, sampled candidates, the validation
+            part, nodes).
         mu: What a noisy sum of everybody's metrics cost, which these were read off; None where metrics are exact.
         choice: The choice among settings before that; None where there was none.
     """
