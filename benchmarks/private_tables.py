@@ -33,6 +33,10 @@ DRAWN = {
 EVALUATED = tuple(
     name for name in ("private_evaluation_ml-1m", "private_evaluation_ml-100k") if (RESULTS / f"{name}.json").exists()
 )
+_PROTOCOL = (
+    "Test part, whole catalogue ranked, means over three seeds; noise of a trusted server, one person present or absent, "
+    "delta = people^-1.1."
+)
 _A_TENTH = 0.22
 """Samples of a tenth are smaller shares of the people than this, and those of three tenths larger."""
 
@@ -318,6 +322,8 @@ def chosen_budgets() -> list[str]:
     rows = []
     for data in TIERED:
         kept = results(f"personal_budgets_test_{data}")
+        popular = only(results(f"private_gram_table_{data}"), label="popularity")["metrics"]["ndcg"][0]
+        rows.append([data, "popularity, no noise", "", figure(popular, 3), "", ""])
         for variant, mixture in MIXED.items():
             runs = named(kept["runs"], variant=variant)
             careful, pair = f"ndcg on those at 1 of {mixture}", f"{variant}, on those at 1 of {mixture}"
@@ -327,7 +333,7 @@ def chosen_budgets() -> list[str]:
                 mean(values(runs, careful), 3), "" if gain is None else difference(gain, 3),
             ])  # fmt: skip
     head = ["data", "who chooses what", "sum of mu", "NDCG@20 of all", "of those at epsilon 1", "more than all at 1"]
-    return table(head, rows, "llrrrr")
+    return [_PROTOCOL, "", *table(head, rows, "llrrrr")]
 
 
 def donors() -> list[str]:
@@ -335,6 +341,8 @@ def donors() -> list[str]:
     rows = []
     for data in DONATED:
         kept = results(f"donors_{data}")
+        popular = only(kept, draw="random", variant="popularity")["metrics"]["ndcg"][0]
+        rows.append([data, "popularity, no noise", *[figure(popular, 3)] * 4])
         for draw, words in DRAWN.items():
             for variant, how in (("base", "nobody"), ("donors", words)):
                 if variant == "base" and draw != "random":
@@ -342,7 +350,7 @@ def donors() -> list[str]:
                 found = {row["epsilon"]: row for row in named(kept, draw=draw, variant=variant)}
                 cells = [figure(found[epsilon]["metrics"]["ndcg"][0], 3) for epsilon in sorted(found)]
                 rows.append([data, how, *cells])
-    return table(["data", "who opens", *(f"epsilon {e}" for e in (1, 2, 4, 8))], rows, "llrrrr")
+    return [_PROTOCOL, "", *table(["data", "who opens", *(f"epsilon {e}" for e in (1, 2, 4, 8))], rows, "llrrrr")]
 
 
 def private_evaluations() -> list[str]:
