@@ -4,6 +4,7 @@ Old samplers and other faults are planted in the guards. Honest noise is planted
 that these tests do not depend on how the library draws its noise.
 """
 
+import tracemalloc
 from collections.abc import Callable
 from functools import partialmethod
 from typing import Any
@@ -22,6 +23,7 @@ from privfed.audit.report.records import Check
 from privfed.contracts import Block
 from privfed.data import Split, SplitSpec, SyntheticSpec, generate, split
 from privfed.engines.aggregation.announced_rows import AnnouncedRows
+from privfed.engines.transcript import SentRows
 from privfed.experiment import Experiment
 from privfed.federation import SERVER
 from privfed.guards import ClientGuard, ServerGuard
@@ -261,6 +263,18 @@ def test_padding_drawn_anew_is_found_in_what_was_sent(parts: Split, patch: pytes
     experiment, result = trained(parts, words, "fedmf")
     row = failed(experiment, result)[named_rows.NAME]
     assert "90 of 90 clients" in row.detail
+
+
+def test_rows_that_audited_clients_named_take_no_more_memory_than_they_are_long() -> None:
+    users, table = 500, 400
+    every = torch.arange(users * table)
+    sent = SentRows(0, 0, "items", torch.arange(20), every, torch.full((table,), users))
+    tracemalloc.start()
+    rows = named_rows._by_user([sent], np.arange(20))
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [row.tolist() for row in rows] == [list(range(table))] * 20
+    assert kept < 2 * 20 * table * every.element_size()
 
 
 def test_what_claims_nothing_is_not_asked(parts: Split) -> None:

@@ -32,6 +32,9 @@ def _by_user(calls: Sequence[SentRows], users: Int64[np.ndarray, "users"]) -> li
     """The rows that each user named in one exchange."""
     keys, rows_of_table = np.concatenate([one.keys.numpy() for one in calls]), len(calls[0].counts)
     who, rows = np.divmod(keys, rows_of_table)
+    audited = np.isin(who, users)  # kept for every exchange of a run, so without everybody else's rows
+    who, rows = who[audited], rows[audited]
     order = who.argsort(kind="stable")
-    bounds = who[order].searchsorted(users), who[order].searchsorted(users, "right")
-    return [rows[order][first:last] for first, last in zip(*bounds, strict=True)]
+    who, rows = who[order], rows[order]
+    bounds = who.searchsorted(users), who.searchsorted(users, "right")
+    return [rows[first:last] for first, last in zip(*bounds, strict=True)]
