@@ -43,7 +43,8 @@ class Setting:
         mechanism: in words.
         epsilon: of the run; infinite without a guarantee.
         ndcg: mean of NDCG@10.
-        excess: AUC of the strongest attack less that of popularity in the same game.
+        excess: AUC of the strongest attack, chosen on half of the audited people and measured on the other half, less
+            that of popularity in the same game.
         attack: the strongest, with what it looks at.
     """
 
@@ -131,9 +132,7 @@ def readme() -> list[str]:
                 f"{100 * (one.ndcg / base - 1):+.0f} %",
             ]
         )
-    return table(
-        ["system", "the strongest of many attacks finds", "guaranteed", "NDCG@10 against popularity"], rows, "lllr"
-    )
+    return table(["system", "the strongest attack finds", "guaranteed", "NDCG@10 against popularity"], rows, "lllr")
 
 
 COLOURS = {

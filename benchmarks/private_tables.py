@@ -34,8 +34,8 @@ EVALUATED = tuple(
     name for name in ("private_evaluation_ml-1m", "private_evaluation_ml-100k") if (RESULTS / f"{name}.json").exists()
 )
 _PROTOCOL = (
-    "Test part, whole catalogue ranked, means over three seeds; noise of a trusted server, one person present or absent, "
-    "delta = people^-1.1."
+    "Test part, whole catalogue ranked, means over three seeds; noise of a trusted server, one person present or "
+    "absent, delta = people^-1.1."
 )
 _A_TENTH = 0.22
 """Samples of a tenth are smaller shares of the people than this, and those of three tenths larger."""

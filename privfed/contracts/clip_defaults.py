@@ -14,7 +14,7 @@ class DefaultClip:
     Attributes:
         clipped: what it bounds.
         norm: the clip norm.
-        of_median: the clip norm over the median norm, where it was chosen; `auto` keeps this ratio on other data.
+        of_median: the clip norm of `auto` over the median norm.
         ground: where it comes from, in one sentence.
     """
 
