@@ -4,8 +4,9 @@
     python -m benchmarks.privacy.five_systems --audit audits/five
 
 The first command audits the five systems; this one runs `private-gram` under the same protocol (ratings of 4 and 5,
-newest item of each person tested, 100 audited people) at epsilon 8 and 1, and keeps a row of every run of both, from
-the audits' `runs.csv`, in `benchmarks/results/five_systems.json`. The page, the picture and README read that file.
+newest item of each person tested, 100 audited people, noise in shares of which those of half of the people suffice) at
+epsilon 8 and 1, and keeps a row of every run of both, from the audits' `runs.csv`, in
+`benchmarks/results/five_systems.json`. The page, the picture and README read that file.
 """
 
 import csv
@@ -18,7 +19,7 @@ from benchmarks import harness
 from privfed.audit.grid import AuditConfig, Variant, run_audit
 from privfed.data import Interactions, SplitSpec, behaviours_from_ratings, load
 from privfed.evaluation import Protocol
-from privfed.privacy import PrivacyPlan, plan_for_target
+from privfed.privacy import PrivacyPlan
 from privfed.setup.config import AuditTapConfig
 
 EPSILONS = (8.0, 1.0)
@@ -39,8 +40,8 @@ def audit_private_gram(data: str, seeds: int, out: Path) -> None:
     """Audit `private-gram` under the protocol of the five systems."""
     interactions = with_ratings_as_behaviours(load(data))
     users = interactions.n_users
-    central = PrivacyPlan.named("central-gaussian", clip_norm=1.0, noise_multiplier=1.0, delta=users**-1.1)
-    plans = [plan_for_target(central, epsilon, 1, users) for epsilon in EPSILONS]
+    shared: dict[str, Any] = {"clip_norm": 1.0, "n_min_honest": users // 2, "delta": users**-1.1}
+    plans = [PrivacyPlan.named("distributed-gaussian", epsilon=epsilon, **shared) for epsilon in EPSILONS]
     config = AuditConfig(
         data=data,
         split=SplitSpec(target="buy"),

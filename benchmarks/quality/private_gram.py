@@ -10,7 +10,8 @@
 together and ranks the test items (of JD on training items alone, as the study that the rule comes from did). Full
 ranking, all items that the user has not trained on. No setting is tried: everything that is not a row's name follows
 from the method's rule. Noise is central Gaussian, sized for a whole user (add or remove one) at delta = users^-1.1,
-both releases together; intervals are 95 % over users (bootstrap, 1,000), the noise seeds averaged per user. Beside
+both releases together; *in shares* every device adds a part of it, sized so that `ANSWERING` of them are enough, and
+all answer. Intervals are 95 % over users (bootstrap, 1,000), the noise seeds averaged per user. Beside
 every row stand what the method decided inside the budget, the share of held-out items that are on the head, of users
 with fewer than two items on it, how many different items the lists of 20 hold, and NDCG by length of history.
 References without privacy: `benchmarks/quality/references.py`.
@@ -47,6 +48,8 @@ from privfed.privacy import Ledger, PrivacyPlan, plan_for_target
 from privfed.setup.config import ExperimentConfig, TapConfig
 
 K = 20
+ANSWERING = 0.85
+"""Share of the devices whose noise suffices, where noise comes in shares."""
 PROTOCOL = Protocol(k=(K,), state="received")
 EPSILONS = (1.0, 2.0, 4.0, 8.0)
 METRICS: tuple[MetricName, ...] = ("ndcg", "recall", "hr")
@@ -84,6 +87,8 @@ def rows(epsilons: list[float], described: bool) -> Iterator[tuple[str, dict[str
     for epsilon in epsilons:
         for name, settings in ({"popularity alone": {"popularity_share": 1.0}} | variants).items():
             yield f"{name}, epsilon {epsilon:g}", {**GRAM, **settings}, epsilon
+        best = next(iter(variants))
+        yield f"{best}, in shares, epsilon {epsilon:g}", {**GRAM, **variants[best]}, epsilon
 
 
 def parts_of(data: str, interactions: Interactions, on: Part) -> Split:
@@ -94,10 +99,13 @@ def parts_of(data: str, interactions: Interactions, on: Part) -> Split:
     return with_validation(parts)
 
 
-def plan(epsilon: float | None, users: int, **more: Any) -> PrivacyPlan:
+def plan(epsilon: float | None, users: int, *, in_shares: bool = False, **more: Any) -> PrivacyPlan:
     """Both queries of a run use shares of one clip norm that add up to 1, so one release is what is sized."""
     if epsilon is None:
         return PrivacyPlan.named("none", release="total")
+    if in_shares:
+        sized: dict[str, Any] = {"clip_norm": 1.0, "n_min_honest": int(ANSWERING * users), "epsilon": epsilon}
+        return PrivacyPlan.named("distributed-gaussian", delta=users**-1.1, **sized, **more)
     open_ended = PrivacyPlan.named("central-gaussian", clip_norm=1.0, noise_multiplier=1.0, delta=users**-1.1, **more)
     return plan_for_target(open_ended, epsilon, 1, users)
 
@@ -129,7 +137,7 @@ class Fitted:
 
     def __init__(self, config: ExperimentConfig, parts: Split) -> None:
         self.experiment = e = Experiment(config, parts)
-        ledger = Ledger(config.privacy, e.n_users)
+        ledger = Ledger(e.config.privacy, e.n_users)
         simulation = simulation_of(e, Simulation, ledger=ledger)
         timed, started = TimedFederation(simulation), time.process_time()
         e.server.round(timed, 0)
@@ -199,7 +207,7 @@ def measured(label: str, configs: list[ExperimentConfig], parts: Split, on: Part
         "on": on,
         "seeds": len(configs),
         "method": configs[0].method,
-        "plan": configs[0].privacy.name,
+        "plan": runs[0].experiment.config.privacy.name,
         "guarantee": {key: guarantee[key] for key in ("epsilon", "delta", "trust", "neighbours", "accountant")},
         "constants": {} if gram is None else asdict(gram.constants),
         "metrics": {name: interval(np.mean([f[name] for f in found], 0)) for name in METRICS},
@@ -222,7 +230,8 @@ def table(options: argparse.Namespace, interactions: Interactions) -> Iterator[t
     described = expect(first.server, PrivateGramServer).features is not None
     for label, method, epsilon in rows(options.epsilons, described):
         seeds = 1 if epsilon is None else options.seeds
-        configs = [configured(options.data, method, plan(epsilon, users), seed) for seed in range(seeds)]
+        privacy = plan(epsilon, users, in_shares=", in shares," in label)
+        configs = [configured(options.data, method, privacy, seed) for seed in range(seeds)]
         yield label, lambda configs=configs, label=label: measured(label, configs, parts, options.on)
 
 

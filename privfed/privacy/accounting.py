@@ -6,7 +6,7 @@
 | Laplace with epsilon0 above 50 | basic composition | nothing: it is a plain sum |
 | Gaussian, Poisson-sampled or not, any mix | PLD | Opacus PRV from both sides, RDP from above |
 | unsampled Laplace next to Gaussian, sampled or not | PLD | RDP from above, one release from below |
-| shares of integer noise in secure sums | RDP of that law | PLD of continuous noise of its variance, from below |
+| shares of integer noise in secure sums | nearness to a Gaussian, or RDP | PLD of continuous noise, from below |
 | epsilon above 10,000 by RDP | RDP, or basic composition if smaller | nothing: so long a grid does not fit the memory |
 | Laplace where PLD gives out | RDP, or basic composition if smaller | the other of the two, one release from below |
 | any other noise where PLD gives out | RDP | nothing |
@@ -50,6 +50,7 @@ from privfed.privacy.closed_forms import gaussian_epsilon
 from privfed.privacy.epsilon import MIN_DELTA
 from privfed.privacy.errors import AccountingError
 from secure_agg.noise import NoiseEvent
+from secure_agg.noise.gaussian_limit import epsilon_near_gaussian
 from secure_agg.noise.rdp import ORDERS, epsilon_from_rdp
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 PLD, PRV, RDP, BASIC = "PLD", "PRV", "RDP", "basic composition"
 CLOSED_FORMS = "closed forms, added up"
 CONTINUOUS = "PLD of continuous noise"
+NEAR_GAUSSIAN = "nearness to a Gaussian"
 
 # What accountants raise where their arithmetic ends.
 _GAVE_OUT = (ArithmeticError, LookupError, MemoryError, RuntimeError, ValueError)
@@ -242,24 +244,28 @@ def _is_laplace(leaf: Any) -> bool:
 
 
 def _account_shares(leaves: tuple[tuple[Any, int], ...], delta: float) -> AccountedEpsilon:
-    """Renyi divergences of the discrete law add up; continuous noise of the same variance must not cost more."""
+    """By the divergence of the discrete law or its nearness to a Gaussian; continuous noise must not cost more."""
     dp = dp_accounting()
     if not all(isinstance(leaf, shares_event()) for leaf, _ in leaves):
         raise AccountingError(
             "shares of integer noise next to noise of another kind are not accounted: one plan per run"
         )
     curve = sum(count * leaf.noise.rdp() for leaf, count in leaves)
-    epsilon = _finite(epsilon_from_rdp(ORDERS, curve, delta), RDP, delta)
-    # Squared distances in units of the noise add up: continuous noise of equal variance is one Gaussian release.
+    rdp = _finite(epsilon_from_rdp(ORDERS, curve, delta), RDP, delta)
+    # Squared distances in units of the noise add up, and so do squared distances from the Gaussian law.
     precision = math.fsum(count * leaf.noise.l2**2 / leaf.noise.total_variance for leaf, count in leaves)
+    distance = math.hypot(*(leaf.noise.near_gaussian(count)[1] for leaf, count in leaves))
+    near = epsilon_near_gaussian(math.sqrt(precision), distance, delta)
+    epsilon, accountant = min((rdp, RDP), (near, NEAR_GAUSSIAN))
+    others = ((RDP, rdp),) if accountant == NEAR_GAUSSIAN else ()
+    reporter = f"secure_agg, {leaves[0][0].noise.law} by {accountant}"
     continuous = ((dp.GaussianDpEvent(precision**-0.5), 1),)
-    grid = _grid(continuous, epsilon)
+    grid = _grid(continuous, rdp)
     pld = pld_epsilon(continuous, delta, grid)
-    reporter = f"secure_agg, {leaves[0][0].noise.law} by {RDP}"
     if pld == math.inf:
-        return AccountedEpsilon(epsilon, RDP, reporter)
-    at_most("PLD of continuous noise of this variance", pld, "RDP of the discrete law", epsilon, grid)
-    return AccountedEpsilon(epsilon, RDP, reporter, ((CONTINUOUS, pld),))
+        return AccountedEpsilon(epsilon, accountant, reporter, others)
+    at_most("PLD of continuous noise of this variance", pld, f"{accountant} of the discrete law", epsilon, grid)
+    return AccountedEpsilon(epsilon, accountant, reporter, (*others, (CONTINUOUS, pld)))
 
 
 def _refuse_unknown(leaf: Any) -> None:

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from secure_agg.checks import check_integer
 from secure_agg.errors import ConfigurationError
+from secure_agg.noise.gaussian_limit import distance_from_gaussian, epsilon_near_gaussian
 from secure_agg.noise.laws import Law, check_law
 from secure_agg.noise.rdp import ORDERS, discrete_gaussian_sum_rdp, epsilon_from_rdp, skellam_rdp
 
@@ -87,6 +88,17 @@ class NoiseEvent:
             orders, self.total_variance, self.min_honest, self.coordinates, self.l2, self.l1
         )
 
+    def near_gaussian(self, releases: int = 1) -> tuple[float, float]:
+        """The Gaussian mechanism that so many releases are near, and how near (see `gaussian_limit`).
+
+        Returns:
+            Its mu, and how far they are from it; 1 or more says nothing.
+        """
+        if self.law != "skellam" or self.client_variance == 0.0 or self.distance > 0.0:
+            return math.inf, 1.0
+        mu = math.sqrt(releases / self.total_variance) * self.l2
+        return mu, math.sqrt(releases) * distance_from_gaussian(self.total_variance, self.coordinates)
+
     def epsilon(self, delta: float, compositions: int = 1) -> float:
         """Epsilon at delta of `compositions` such releases.
 
@@ -105,7 +117,8 @@ class NoiseEvent:
         releases = check_integer("compositions", compositions, minimum=1)
         rdp = releases * self.rdp()
         if self.distance == 0.0:
-            return epsilon_from_rdp(ORDERS, rdp, delta)
+            by_divergence = epsilon_from_rdp(ORDERS, rdp, delta)
+            return min(by_divergence, epsilon_near_gaussian(*self.near_gaussian(releases), delta))
         # With t = releases * min_honest * coordinates * distance, the noise as sampled is within t of the law in total
         # variation under both neighbouring inputs, so a mechanism that is (epsilon, delta') under the law is
         # (epsilon, delta' + (1 + e^epsilon) t) as sampled. Try several splits of delta between the two terms.
