@@ -29,10 +29,8 @@ from attacks.views import (
     Knowledge,
     ScoreView,
     ServerView,
-    ShadowView,
     SumView,
     SupportView,
-    TrainingOracle,
     ViewError,
 )
 
@@ -41,11 +39,9 @@ __all__ = [
     "Knowledge",
     "ScoreView",
     "ServerView",
-    "ShadowView",
     "SumView",
     "SupportView",
     "Targets",
-    "TrainingOracle",
     "ViewError",
     "measure",
     "run",

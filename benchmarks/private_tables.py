@@ -87,11 +87,16 @@ def budgets() -> list[str]:
         return [*(ndcg(rows, f"{variant}, {suffix}") for variant in variants), ndcg(rows, popularity)]
 
     body = [
-        [f"{epsilon}", *of_budget(f"epsilon {epsilon}", f"popularity alone, epsilon {epsilon}")]
+        [
+            f"{epsilon}",
+            ndcg(rows, f"with metadata, in shares, epsilon {epsilon}"),
+            *of_budget(f"epsilon {epsilon}", f"popularity alone, epsilon {epsilon}"),
+        ]
         for epsilon in (1, 2, 4, 8)
     ]
-    head = ["epsilon", "with metadata", "without", "metadata and five numbers only", "popularity, all of epsilon"]
-    return table(head, [*body, ["none", *of_budget("no noise", "popularity")]])
+    head = ["epsilon", "noise in shares", "of a trusted server", "without metadata", "metadata and five numbers only"]
+    exact = of_budget("no noise", "popularity")
+    return table([*head, "popularity, all of epsilon"], [*body, ["none", exact[0], *exact]])
 
 
 def populations() -> list[str]:

@@ -16,8 +16,7 @@ Not stable, and unsafe on their own: `primitives` (keystreams, key agreement, en
 module below a sub-package, which serve the protocols above and whose misuse is silent.
 """
 
-from secure_agg import additive, shamir
-from secure_agg.encoding import FixedPoint, IntegerEncoding, Ring
+from secure_agg.encoding import FixedPoint, Ring
 from secure_agg.errors import SecureAggregationError
 from secure_agg.masking import (
     ClientRequirements,
@@ -32,15 +31,12 @@ from secure_agg.masking import (
 __all__ = [
     "ClientRequirements",
     "FixedPoint",
-    "IntegerEncoding",
     "MaskingClient",
     "MaskingServer",
     "Ring",
     "SecureAggregationError",
     "Stage",
     "Terms",
-    "additive",
     "aggregate",
     "choose_parameters",
-    "shamir",
 ]

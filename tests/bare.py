@@ -16,9 +16,10 @@ def call(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-def build(out: Path) -> tuple[Path, Path]:
-    """The source archive, and the wheel that is built from it."""
-    call(sys.executable, "-m", "build", "--outdir", out, ROOT, cwd=out)
+def build(out: Path, project: Path = ROOT) -> tuple[Path, Path]:
+    """The source archive of a project, and the wheel that is built from it."""
+    out.mkdir(exist_ok=True)
+    call(sys.executable, "-m", "build", "--outdir", out, project, cwd=out)
     (source,), (wheel,) = out.glob("*.tar.gz"), out.glob("*.whl")
     return source, wheel
 

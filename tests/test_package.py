@@ -1,5 +1,6 @@
 """The archives that a release publishes: they build, hold what they should, and work where there is no clone."""
 
+import re
 import tarfile
 import zipfile
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import privfed
-from tests.bare import build, call, install
+from tests.bare import ROOT, build, call, install
 
 pytest.importorskip("build")
 pytestmark = pytest.mark.process
@@ -36,6 +37,23 @@ def test_the_source_holds_what_it_takes_to_test_and_document_it(archives: tuple[
         "docs/index.md",
         "tests/conftest.py",
     } <= names
+
+
+@pytest.mark.parametrize("package", ["attacks", "secure_agg"])
+def test_the_libraries_are_distributions_of_their_own_and_their_readmes_run(package: str, tmp_path: Path) -> None:
+    source, wheel = build(tmp_path / "dist", ROOT / package)
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {package}
+    assert f"privfed_{package}-{privfed.__version__}-py3" in wheel.name
+    assert f"privfed_{package}-{privfed.__version__}.tar" in source.name
+    python = install(wheel, tmp_path / "alone")
+    with pytest.raises(AssertionError, match="No module named 'privfed'"):
+        call(python, "-I", "-c", "import privfed", cwd=tmp_path)
+    readme = (ROOT / package / "README.md").read_text(encoding="utf-8")
+    programs, shown = (re.findall(rf"```{kind}\n(.*?)```", readme, flags=re.DOTALL) for kind in ("python", "text"))
+    said = [call(python, "-I", "-W", "error", "-c", program, cwd=tmp_path) for program in programs]
+    assert said[: len(shown)] == shown
+    assert "VIOLATION" in said[-1].upper() or package == "secure_agg"
 
 
 def test_the_wheel_works_without_the_clone(archives: tuple[Path, Path], tmp_path: Path) -> None:

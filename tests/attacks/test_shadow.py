@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit
 from scipy.stats import norm
 
-from attacks import Knowledge, ShadowView, Targets, ViewError, measure
+from attacks import Knowledge, Targets, ViewError, measure
 from attacks.metrics import user_auc
 from attacks.shadow import MANY_SHADOW_ATTACKS, SHADOW_ATTACKS, Lira, Rmia, observe_shadows
 from attacks.shadow.attack import shadow_moments
 from attacks.shadow.rmia import A_GRID, A_ONE_SHADOW, count_at_most, fit_offline_a
+from attacks.views import ShadowView
 
 GAP, SPREAD = 1.0, 0.7
 

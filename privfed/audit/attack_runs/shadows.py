@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from jaxtyping import Float32
 
-from attacks import ShadowView
 from attacks.shadow import MANY_SHADOW_ATTACKS, SHADOW_ATTACKS, ShadowAttack
-from attacks.views import OutputActivation
+from attacks.views import OutputActivation, ShadowView
 from privfed.experiment import Experiment
 from privfed.setup.config import TapConfig
 from privfed.setup.inclusion import InclusionBits

@@ -82,7 +82,7 @@ def build_training_oracle(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MethodTrainingOracle:
-    """A training oracle (`attacks.TrainingOracle`) made from a registered method.
+    """A training oracle (`attacks.views.TrainingOracle`) made from a registered method.
 
     Attributes:
         registered: the method.
