@@ -15,6 +15,7 @@ from benchmarks import (
     attribute_tables,
     clip_norm_tables,
     cost_tables,
+    dfmr_tables,
     doc_tables,
     five_tables,
     harness,
@@ -131,6 +132,15 @@ TABLES = (
         reproduction_tables.dfmr_shops,
         ("dfmr_quality_tmall-dfmr", "dfmr_quality_ub-dfmr"),
     ),
+    *(
+        Table("results/papers/dfmr.md", name, lines, dfmr_tables.sources(part))
+        for name, lines, part in (
+            ("space by bits", dfmr_tables.space, "space"),
+            ("space by catalogue", dfmr_tables.items, "space"),
+            ("bytes of a round", dfmr_tables.communication, "communication"),
+            ("seconds of a round", dfmr_tables.times, "time"),
+        )
+    ),
     Table("results/papers/dfmr.md", "boosts", reproduction_tables.boosts, reproduction_tables.boosted()),
     Table("results/papers/dfmr.md", "padding", reproduction_tables.leakage, ("dfmr_leakage_jd-dfmr",)),
     Table(
@@ -150,6 +160,12 @@ TABLES = (
         "HeteFedRec on LightGCN",
         reproduction_tables.hetefedrec_lightgcn,
         ("hetefedrec_table_lightgcn",),
+    ),
+    Table(
+        "results/papers/hetefedrec.md",
+        "HeteFedRec by group",
+        reproduction_tables.hetefedrec_groups,
+        ("hetefedrec_groups_ncf",),
     ),
     Table(
         "results/papers/hetefedrec.md", "HeteFedRec default", reproduction_tables.hetefedrec_good, ("hetefedrec_good",)
