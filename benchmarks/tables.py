@@ -162,12 +162,6 @@ TABLES = (
         ("hetefedrec_table_lightgcn",),
     ),
     Table(
-        "results/papers/hetefedrec.md",
-        "HeteFedRec by group",
-        reproduction_tables.hetefedrec_groups,
-        ("hetefedrec_groups_ncf",),
-    ),
-    Table(
         "results/papers/hetefedrec.md", "HeteFedRec default", reproduction_tables.hetefedrec_good, ("hetefedrec_good",)
     ),
     Table(
