@@ -79,6 +79,11 @@ def experiment_of(data: str, parts: Split, row: str, bits: int, plan: str = "") 
     return Experiment(config, parts)
 
 
+def missing(record: harness.Record, options: argparse.Namespace, row: str, **key: float) -> bool:
+    """Whether a row is asked for and was not measured yet."""
+    return harness.chosen(row, options.only) and not record.has(row=row, **key)
+
+
 def people(parts: Split, users: Int64[np.ndarray, " people"]) -> Split:
     """The same catalogue with these people alone."""
     train, valid, test = (part.subset(users) for part in (parts.train, parts.valid, parts.test))
@@ -166,13 +171,15 @@ def stored(data: str, parts: Split, row: str, bits: int) -> dict[str, Any]:
 def space(parts: Split, options: argparse.Namespace, file: str) -> None:
     """By bits, and codes of 32 bits by size of the catalogue."""
     n_items = CATALOGUE.get(options.data, parts.train.n_items)
-    record, one = harness.Record(file, options, [], anew=True), on_catalogue(middle(parts, 1), n_items)
+    record, one = harness.Record(file, options, []), on_catalogue(middle(parts, 1), n_items)
     for row in STORED:
         for bits in BITS:
-            record.add(stored(options.data, one, row, bits))
+            if missing(record, options, row, bits=bits):
+                record.add(stored(options.data, one, row, bits))
     for share in SHARES:
-        resized = on_catalogue(one, round(share * n_items))
-        record.add(stored(options.data, resized, "DFMR", 32) | {"share": share})
+        if missing(record, options, "DFMR", share=share):
+            resized = on_catalogue(one, round(share * n_items))
+            record.add(stored(options.data, resized, "DFMR", 32) | {"share": share})
 
 
 # Communication --------------------------------------------------------------------------------------------------------
@@ -180,11 +187,13 @@ def space(parts: Split, options: argparse.Namespace, file: str) -> None:
 
 def communication(parts: Split, options: argparse.Namespace, file: str) -> None:
     """Bytes of a device in one round."""
-    record = harness.Record(file, options, [], anew=True)
+    record = harness.Record(file, options, [])
     drawn = np.random.default_rng(0).permutation(parts.train.n_users)[:SAMPLE]
     some = people(parts, np.sort(drawn))
     for row, plan in SENT.items():
         for bits in BITS:
+            if not missing(record, options, row, bits=bits):
+                continue
             method = row.partition(" ")[0]
             experiment = experiment_of(options.data, parts if method in BINARY else some, method, bits, plan)
             simulation = simulation_of(experiment, Simulation)
@@ -231,9 +240,11 @@ def timed(simulation: Simulation, server: Server, t: int, people: int) -> dict[s
 
 def times(parts: Split, options: argparse.Namespace, file: str) -> None:
     """The least of the rounds after the first, server and device apart."""
-    record = harness.Record(file, options, [], anew=True)
+    record = harness.Record(file, options, [])
     for row in TIMED:
         for bits in BITS_TIMED:
+            if not missing(record, options, row, bits=bits):
+                continue
             experiment = experiment_of(options.data, parts, row, bits)
             simulation = simulation_of(experiment, Simulation)
             rounds = [timed(simulation, experiment.server, t, experiment.n_users) for t in range(ROUNDS_TIMED)][1:]
@@ -248,7 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "communication": communication,
         "time": times,
     }
-    parser = harness.parser(__file__, __doc__, parts=parts, data={"default": "jd-dfmr", "choices": DATA})
+    parser = harness.parser(__file__, __doc__, parts=parts, data={"default": "jd-dfmr", "choices": DATA}, only=[])
     options = harness.parse(parser, arguments)
     interactions = split(load(options.data), DATA[options.data][0])
     parts[options.part](interactions, options, f"dfmr_{options.part}_{options.data}")
