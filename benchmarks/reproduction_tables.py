@@ -1,7 +1,7 @@
 """Tables of the pages of papers, `docs/results/papers`, that have files of results of their own."""
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.figures import (
@@ -57,11 +57,8 @@ HETEFEDREC = {
     "less distillation and decorrelation": ".0433",
 }  # fmt: skip
 """NDCG of the paper's Tables II and IV."""
-SPREAD: dict[str, Callable[[dict[str, Any]], str]] = {
-    "HeteFedRec": lambda known: figure(known["Fed-NCF: with decorrelation"]["variance"]),
-    "less decorrelation": lambda known: figure(known["Fed-NCF: without decorrelation"]["variance"]),
-}
-"""Rows of table V."""
+SPREAD = {"HeteFedRec": "Fed-NCF: with decorrelation", "less decorrelation": "Fed-NCF: without decorrelation"}
+"""Rows of HeteFedRec's table V."""
 GOOD = {
     "popularity": "popularity",
     "default": "default: widths 16 / 32 / 64 by capacity",
@@ -260,7 +257,8 @@ def hetefedrec_groups() -> list[str]:
     for variant, runs in grouped(results("hetefedrec_groups_ncf"), "variant").items():
         by_group = [with_deviation([run["groups"][group] for run in runs]) for group in range(3)]
         spread = with_each(values(runs, "variance"), 3) if "variance" in runs[0] else ""
-        rows.append([variant, str(len(runs)), *by_group, spread, SPREAD.get(variant, lambda _: "")(known)])
+        printed = figure(known[SPREAD[variant]]["variance"]) if variant in SPREAD else ""
+        rows.append([variant, str(len(runs)), *by_group, spread, printed])
     head = ["Fed-NCF, variant", "seeds", *(f"NDCG@20, {group}" for group in ("least active", "middle", "most active"))]
     return [
         "`groups --base ncf --seeds 3`, figure 6 and table V: NDCG by group of activity (5:3:2), and the "
