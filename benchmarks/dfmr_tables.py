@@ -1,8 +1,8 @@
 """What DFMR costs beside what its slides say: space, bytes sent, CPU-seconds, by bits of a code and by catalogue."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from benchmarks.figures import Row, named, only
+from benchmarks.figures import Row, named
 from benchmarks.harness import RESULTS, results
 from benchmarks.markdown import table
 from benchmarks.paper_tables import paper
@@ -108,12 +108,8 @@ def communication() -> list[str]:
     body, bits = [], in_bits("communication")
     for data, rows in measured("communication"):
         for name in dict.fromkeys(row["row"] for row in rows):
-            cells = []
-            for d in bits:
-                row = only(rows, row=name, bits=d)
-                cells.append(
-                    f"{megabytes(row['up'])} + {megabytes(row['down'])}{printed('communication', data, name, d)}"
-                )
+            found = {row["bits"]: f"{megabytes(row['up'])} + {megabytes(row['down'])}" for row in named(rows, row=name)}
+            cells = [found[d] + printed("communication", data, name, d) if d in found else "" for d in bits]
             body.append([data, name, *cells])
     return [
         "`dfmr_costs communication`: megabytes of a device in a round, sent + received; in brackets what the "
@@ -121,6 +117,11 @@ def communication() -> list[str]:
         "",
         *table(["data", "row", *(f"d = {d}" for d in bits)], body, "ll" + "r" * len(bits)),
     ]
+
+
+def cell(seconds: Mapping[int, float], d: int, printed: str) -> str:
+    """Seconds and the slides', or nothing where it was not measured."""
+    return f"{seconds[d]:.2g}{printed}" if d in seconds else ""
 
 
 def times() -> list[str]:
@@ -133,7 +134,7 @@ def times() -> list[str]:
                 row = f"{party}: {CACHE if name == 'DFMR' else name}"
                 if any(found.values()):
                     result = f"time-{data.lower()}"
-                    body.append([data, row, *(f"{found[d]:.2g}{printed(result, data, row, d)}" for d in bits)])
+                    body.append([data, row, *(cell(found, d, printed(result, data, row, d)) for d in bits)])
     return [
         "`dfmr_costs time`: CPU-seconds of one round, least of five; in brackets the slides' seconds on their "
         "machine. A device takes its share of queries, sums included; central methods ask devices for "
