@@ -29,6 +29,8 @@ PAPERS = ("gpfedrec", "hetefedrec", "feddae", "fair", "dfmr")
 STATUSES = ("reproduced", "in part", "open", "impossible")
 PROTOCOLS = ("published", "honest")
 POPULARITY = "popularity"
+CUT = ("NDCG", "precision", "recall")
+"""Metrics that a result names without a cut-off: a figure that shows them by cut-off."""
 
 
 @cache
@@ -151,7 +153,9 @@ def numbers(name: str) -> list[str]:
     lines: list[str] = []
     for one in known["results"]:
         found = [run for run in runs if run["result"] == one["id"]]
-        if found:
+        if found and {*one["metrics"]} <= {*CUT}:
+            lines += [f"**{one['name']}**", "", *_by_cut_off(one, found)]
+        elif found:
             lines += [f"**{one['name']}**: {one['shows']} ({' / '.join(one['metrics'])}).", ""]
             head = ["data", "row", "paper", *(f"ours, {protocol}" for protocol in PROTOCOLS), "why not"]
             lines += table(head, _rows(known, one, found), "llrrrl")
@@ -174,9 +178,28 @@ def _rows(known: Mapping[str, Any], one: Mapping[str, Any], runs: Sequence[Mappi
             if not mine and not printed:
                 continue
             shown = [_measured(one, [run for run in mine if run["protocol"] == by]) for by in PROTOCOLS]
-            missing = "" if mine else _reason(known, where.get(data, {}), label)
+            missing = "" if mine else _reason(known, where.get(data, {}), label, any_run=bool(ours))
             theirs = [_printed(printed, metric) for metric in one["metrics"]]
             yield [data, label, " / ".join(theirs) if any(theirs) else "", *shown, missing]
+
+
+def _by_cut_off(one: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Our rows under a metric at every cut-off; a figure has no numbers of the paper."""
+    cuts = sorted({int(name.partition("@")[2]) for run in runs for name in run["metrics"] if name.startswith("NDCG@")})
+    rows = [
+        [run["data"], run["row"], metric, *(_measured({**one, "metrics": [f"{metric}@{k}"]}, mine) for k in cuts)]
+        for run, mine in _by_row(runs)
+        for metric in one["metrics"]
+    ]
+    return table(["data", "row", "metric", *(f"at {k}" for k in cuts)], rows, "lll" + "r" * len(cuts))
+
+
+def _by_row(runs: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], list[Mapping[str, Any]]]]:
+    """Runs of every row on every data set, and the first of them."""
+    rows: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for run in runs:
+        rows.setdefault((run["data"], run["row"]), []).append(run)
+    return [(mine[0], mine) for mine in rows.values()]
 
 
 def _printed(numbers: Mapping[str, Any], metric: str) -> str:
@@ -199,9 +222,9 @@ def _measured(one: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> str:
     return " / ".join(cells) + (f" ({len(runs)})" if len(runs) > 1 else "")
 
 
-def _reason(known: Mapping[str, Any], data: Mapping[str, Any], label: str) -> str:
+def _reason(known: Mapping[str, Any], data: Mapping[str, Any], label: str, *, any_run: bool) -> str:
     """Why a row of the paper has no number of ours."""
-    if data.get("status") == "impossible":
+    if data.get("status") == "impossible" or (not any_run and data.get("status") == "in part"):
         return str(data["reason"])
     by_name = {method["name"]: method for method in known["methods"]}
     if label in by_name and not _here(by_name[label]):

@@ -20,6 +20,7 @@ from benchmarks.figures import (
 )
 from benchmarks.harness import RESULTS, results
 from benchmarks.markdown import table
+from benchmarks.paper_tables import paper
 from privfed.setup.controls import CONTROLS
 
 BOOSTED = {
@@ -56,6 +57,8 @@ HETEFEDREC = {
     "less distillation and decorrelation": ".0433",
 }  # fmt: skip
 """NDCG of the paper's Tables II and IV."""
+SPREAD = {"HeteFedRec": "Fed-NCF: with decorrelation", "less decorrelation": "Fed-NCF: without decorrelation"}
+"""Rows of HeteFedRec's table V."""
 GOOD = {
     "popularity": "popularity",
     "default": "default: widths 16 / 32 / 64 by capacity",
@@ -245,6 +248,25 @@ def hetefedrec_differences() -> list[str]:
         if pair.startswith("HeteFedRec less ")
     ]
     return table(["HeteFedRec less", "on Fed-NCF", "on Fed-LightGCN"], rows)
+
+
+def hetefedrec_groups() -> list[str]:
+    """Figure 6 and table V on Fed-NCF."""
+    known = next(one for one in paper("hetefedrec")["results"] if one["id"] == "table-5")["numbers"]["MovieLens-1M"]
+    rows = []
+    for variant, runs in grouped(results("hetefedrec_groups_ncf"), "variant").items():
+        by_group = [with_deviation([run["groups"][group] for run in runs]) for group in range(3)]
+        spread = with_each(values(runs, "variance"), 3) if "variance" in runs[0] else ""
+        printed = figure(known[SPREAD[variant]]["variance"]) if variant in SPREAD else ""
+        rows.append([variant, str(len(runs)), *by_group, spread, printed])
+    head = ["Fed-NCF, variant", "seeds", *(f"NDCG@20, {group}" for group in ("least active", "middle", "most active"))]
+    return [
+        "`groups --base ncf --seeds 3`, figure 6 and table V: NDCG by group of activity (5:3:2), and the "
+        "variance of the singular values of the covariance of the largest item table, at the best validation "
+        "epoch.",
+        "",
+        *table([*head, "variance (each seed)", "paper"], rows),
+    ]
 
 
 def hetefedrec_good() -> list[str]:

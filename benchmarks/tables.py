@@ -15,6 +15,7 @@ from benchmarks import (
     attribute_tables,
     clip_norm_tables,
     cost_tables,
+    dfmr_tables,
     doc_tables,
     five_tables,
     harness,
@@ -130,6 +131,15 @@ TABLES = (
         "DFMR on shops",
         reproduction_tables.dfmr_shops,
         ("dfmr_quality_tmall-dfmr", "dfmr_quality_ub-dfmr"),
+    ),
+    *(
+        Table("results/papers/dfmr.md", name, lines, dfmr_tables.sources(part))
+        for name, lines, part in (
+            ("space by bits", dfmr_tables.space, "space"),
+            ("space by catalogue", dfmr_tables.items, "space"),
+            ("bytes of a round", dfmr_tables.communication, "communication"),
+            ("seconds of a round", dfmr_tables.times, "time"),
+        )
     ),
     Table("results/papers/dfmr.md", "boosts", reproduction_tables.boosts, reproduction_tables.boosted()),
     Table("results/papers/dfmr.md", "padding", reproduction_tables.leakage, ("dfmr_leakage_jd-dfmr",)),

@@ -2,6 +2,7 @@
 
     python -m benchmarks.quality.hetefedrec choose --base ncf
     python -m benchmarks.quality.hetefedrec table --base ncf --seeds 5
+    python -m benchmarks.quality.hetefedrec groups --base ncf --seeds 3
     python -m benchmarks.quality.hetefedrec good --seeds 5
     python -m benchmarks.quality.hetefedrec private --seeds 1
     python -m benchmarks.quality.hetefedrec cost
@@ -10,15 +11,18 @@ Protocol of the paper as far as it is told: the published 80/20 split, 256 clien
 of 24 rounds, Recall@20 and NDCG@20 over the whole catalogue less a user's training items, on the received model. What
 the paper leaves open is read in two ways (`READINGS`). `choose` picks the reading of every variant by NDCG on the
 validation part, one seed; `table` trains with other seeds, and each run is tested at its best validation epoch.
+`groups` is figure 6 and table V, of runs made in the same way: NDCG by group of activity, and the variance of the
+singular values of the covariance of the largest item table (eq. 12).
 Differences of two variants are paired by user, means over seeds first. Results go to
 `benchmarks/results/hetefedrec_<part>_<base>.json`. One process, one thread.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from benchmarks import harness
 from benchmarks.quality.paired_runs import PairedRuns
@@ -28,7 +32,9 @@ from privfed.data import Split, SplitSpec, load, split
 from privfed.engines.simulation import Simulation
 from privfed.evaluation import Part, Protocol, RoundEvaluation
 from privfed.experiment import Experiment
-from privfed.methods.hetefedrec.config import Base
+from privfed.federation import Streams
+from privfed.methods.hetefedrec.config import Base, HeteFedRecConfig
+from privfed.methods.hetefedrec.groups import assign_groups
 from privfed.privacy import PrivacyPlan, plan_for_target
 from privfed.setup import method_settings
 from privfed.setup.config import ExperimentConfig, TapConfig
@@ -63,6 +69,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "less distillation": {"distillation": 0},
     "less distillation and decorrelation": {"distillation": 0, "decorrelation": 0.0},
 }
+WITHOUT_DECORRELATION = "less decorrelation"
+BY_GROUP = VARIANTS | {WITHOUT_DECORRELATION: {"decorrelation": 0.0}}
+GROUPED = (POPULARITY, "HeteFedRec", WITHOUT_DECORRELATION, "All Small", "All Large")
 PAIRS = [("HeteFedRec", other) for other in VARIANTS if other != "HeteFedRec"] + [("All Small", "Direct")]
 GOOD: dict[str, dict[str, Any]] = {
     POPULARITY: {"name": POPULARITY},
@@ -82,7 +91,7 @@ def settings(base: Base, variant: str, reading: str) -> dict[str, Any]:
     published = method_settings("hetefedrec:published", base=base)
     if variant == POPULARITY:
         return {"name": "popularity"}
-    return published | READINGS[reading] | VARIANTS[variant]
+    return published | READINGS[reading] | BY_GROUP[variant]
 
 
 def experiment_of(parts: Split, method: dict[str, Any], epochs: int, seed: int, *, every: int) -> Experiment:
@@ -151,8 +160,46 @@ def table(options: argparse.Namespace) -> None:
     done.compare(PAIRS)
 
 
-def stopped(parts: Split, method: dict[str, Any], epochs: int, seed: int) -> tuple[dict[str, Any], np.ndarray]:
-    """A run measured on the test part at its best validation epoch, and its NDCG user by user."""
+def groups(options: argparse.Namespace) -> None:
+    """NDCG of every group of activity, and how evenly the largest table uses its dimensions, over seeds."""
+    parts, record = split(load(DATA), SPLIT), harness.Record(f"hetefedrec_groups_{options.base}", options, [])
+    choices = harness.results(f"hetefedrec_choose_{options.base}", options.out)
+    published = method_settings("hetefedrec:published", base=options.base)
+    config = HeteFedRecConfig.model_validate({name: value for name, value in published.items() if name != "name"})
+    for variant in GROUPED:
+        reading = chosen("HeteFedRec" if variant == WITHOUT_DECORRELATION else variant, choices)
+        for seed in range(1 if variant == POPULARITY else options.seeds):
+            if record.has(variant=variant, seed=seed) or not harness.chosen(variant, options.only):
+                continue
+            length = 1 if variant == POPULARITY else options.epochs
+            run, users = stopped(parts, settings(options.base, variant, reading), length, seed, also=spread)
+            record.add({"variant": variant, "reading": reading, "seed": seed} | run | by_group(parts, config, users))
+
+
+def spread(experiment: Experiment) -> dict[str, float]:
+    """Variance of the singular values of the covariance of the largest item table; nothing where there is none."""
+    tables = [value for name, value in experiment.server.state().items() if name.startswith("items.")]
+    if not tables:
+        return {}
+    largest = max(tables, key=lambda table: table.shape[1]).double()
+    return {"variance": float(torch.linalg.svdvals(torch.cov(largest.T)).var(correction=0))}
+
+
+def by_group(parts: Split, config: HeteFedRecConfig, users: np.ndarray) -> dict[str, list[float]]:
+    """Mean NDCG of tested people by the group that their number of training items puts them into."""
+    of_everybody = assign_groups(config, parts.train.counts, Streams.from_seed(0))
+    group = of_everybody[np.flatnonzero(parts.test.counts)]
+    return {"groups": [round(float(users[group == one].mean()), 5) for one in range(len(config.shares))]}
+
+
+def stopped(
+    parts: Split,
+    method: dict[str, Any],
+    epochs: int,
+    seed: int,
+    also: Callable[[Experiment], Mapping[str, Any]] = lambda _: {},
+) -> tuple[dict[str, Any], np.ndarray]:
+    """A run measured on the test part at its best validation epoch, its NDCG user by user, and what else is asked."""
     best: dict[str, Any] = {}
     users = np.empty(0)
 
@@ -160,7 +207,7 @@ def stopped(parts: Split, method: dict[str, Any], epochs: int, seed: int) -> tup
         nonlocal users
         if evaluated is not None and row(evaluated, "valid")["ndcg"] > best.get("valid ndcg", -1.0):
             best.update({"epoch": (t + 1) // ROUNDS, "valid ndcg": row(evaluated, "valid")["ndcg"]})
-            best.update(row(evaluated, "test"))
+            best.update(row(evaluated, "test") | dict(also(experiment)))
             users = by_user(experiment, PROTOCOL, ("ndcg",))["ndcg"]
 
     experiment = experiment_of(parts, method, epochs, seed, every=min(2, epochs))
@@ -222,10 +269,10 @@ def cost(options: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one part."""
-    parts = {"choose": choose, "table": table, "good": good, "private": private, "cost": cost}
+    parts = {"choose": choose, "table": table, "groups": groups, "good": good, "private": private, "cost": cost}
     parser = harness.parser(__file__, __doc__, parts=parts, seeds=5, only=[])
-    parser.add_argument("--base", default="ncf", choices=BASES, help="model of `choose` and `table`")
-    parser.add_argument("--epochs", type=int, default=12, help="longest run of `choose` and `table`")
+    parser.add_argument("--base", default="ncf", choices=BASES, help="model of `choose`, `table` and `groups`")
+    parser.add_argument("--epochs", type=int, default=12, help="longest run of the same")
     options = harness.parse(parser, arguments)
     parts[options.part](options)
 

@@ -111,3 +111,23 @@ def test_a_measured_row_stands_beside_the_paper_s(monkeypatch: pytest.MonkeyPatc
     assert "| 72.85 / 43.77 | 71.00 +-1.00 / 40.00 +-.00 (3) | 11.00 +-1.00 / 40.00 +-.00 (3) |  |" in lines
     assert "| noise .5 | 69.35 / 39.89 |  |  | not run yet |" in lines
     assert "Table 3" not in lines
+
+
+def test_a_figure_by_cut_off_has_a_row_for_every_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = {f"{metric}@{k}": k / 100 for metric in ("NDCG", "precision", "recall", "HR") for k in (5, 20)}
+    shared = {"result": "cut-offs-jd", "data": "JD", "row": "DCF", "protocol": "published"}
+    runs = [shared | {"seed": seed, "metrics": metrics} for seed in range(3)]
+    monkeypatch.setattr(paper_tables, "_runs", lambda _: runs)
+    lines = paper_tables.numbers("dfmr")
+    assert "| data | row | metric | at 5 | at 20 |" in lines
+    assert [line for line in lines if "| DCF |" in line] == [
+        f"| JD | DCF | {metric} | .0500 +-.0000 (3) | .2000 +-.0000 (3) |" for metric in ("NDCG", "precision", "recall")
+    ]
+
+
+def test_where_another_data_set_stands_in_the_rows_of_the_paper_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = {"result": "quality-ml10m", "data": "ML10M (films in its place)", "row": "DCF", "protocol": "published"}
+    monkeypatch.setattr(paper_tables, "_runs", lambda _: [run | {"seed": 0, "metrics": {"NDCG@5": 0.1}}])
+    rows = [line for line in paper_tables.numbers("dfmr") if line.startswith("| ML10M |")]
+    assert len(rows) == 7
+    assert all(row.endswith("| MovieLens-100K in its place |") for row in rows)
