@@ -1,10 +1,8 @@
 """Table of other packages' mechanisms against their claims."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from benchmarks.harness import results
 from benchmarks.markdown import table
+from benchmarks.privacy.third_party import ROWS
 
 EXTREMES = {"pass": "passes", "nothing seen": "not seen", "not tried": "not tried"}
 """Verdict -> word of the table."""
@@ -23,20 +21,15 @@ def third_party() -> list[str]:
             f"{row['bound']:.2f}" if row["bound"] < 1e4 else "no noise",
             row["verdict"],
             EXTREMES[row["extremes"]],
-            f"{row['seconds']:.0f}",
+            f"{row['cpu_s']:.0f}",
         ]
         for row in rows
     ]
     return [
-        *table([*head, "NaN or infinity", "s"], cells, "lllllllr"),
+        *table([*head, "NaN or infinity", "CPU-s"], cells, "lllllllr"),
         "Neighbours: one user or record more, zeroed, or replaced, as `claimed by` and the file say. Where nobody "
-        "claims anything, the epsilon is what the noise would give. Each row is audited again by the two lines that the file "
-        "has of it, with `rows` of small random numbers; what an audit cannot see is listed there too.",
+        "claims anything, the epsilon is what the noise would give, and there is no verdict. The file has two lines for "
+        "each row that audit it again, with `rows` of small random numbers, and what the audit cannot see.",
         "",
-        *(f"- {row['package']}, {row['mechanism']}, {row['setting']}: {row['checked']}." for row in read(rows)),
+        *(f"- {row.adapter}, {row.mechanism}, {row.setting}: {row.checked}." for row in ROWS if row.checked),
     ]
-
-
-def read(rows: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Rows about which something was read in the code."""
-    return [row for row in rows if row["checked"]]

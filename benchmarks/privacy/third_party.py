@@ -38,7 +38,8 @@ DISTRIBUTIONS = {
 HERE = ("flower", "opacus")
 """Adapters whose packages this environment has."""
 TRIALS = 300
-SECONDS = 60.0
+SECONDS = 240.0
+"""Of the wall: a quarter is for the search, and the machine may do other things besides."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Row:
     release: str
     claim: str
     source: str
-    users: int = 4
+    users: int = 3
     width: int = 8
     options: dict[str, Any] = field(default_factory=dict)
     checked: str = ""
@@ -81,7 +82,7 @@ ROWS: tuple[Row, ...] = (
         "DifferentialPrivacyServerSideFixedClipping",
         "noise multiplier 2",
         "flower.fixed_clipping(2.0)",
-        "replace(flower.claim(2.0, 4), neighbours='zero_out')",
+        "replace(flower.claim(2.0, 3), neighbours='zero_out')",
         "RdpAccountant, with a client's update zeroed",
     ),
     Row(
@@ -89,25 +90,25 @@ ROWS: tuple[Row, ...] = (
         "DifferentialPrivacyClientSideFixedClipping",
         "noise multiplier 2, fixedclipping_mod",
         "flower.fixed_clipping(2.0, side='client')",
-        "replace(flower.claim(2.0, 4), neighbours='zero_out')",
+        "replace(flower.claim(2.0, 3), neighbours='zero_out')",
         "RdpAccountant, with a client's update zeroed",
     ),
     Row(
         "flower",
         "DifferentialPrivacyServerSideFixedClipping",
-        "noise multiplier 2, 3 clients sampled of a population that one joins",
-        "flower.fixed_clipping(2.0, clients=3, accountant=True)",
-        "flower.claim(2.0, 4, delta=1e-2)",
+        "noise multiplier 1, 3 clients sampled of a population that one joins",
+        "flower.fixed_clipping(1.0, clients=3, accountant=True)",
+        "flower.claim(1.0, 4, delta=0.05)",
         "RdpAccountant, add or remove",
         width=1,
-        options={"trials": 5_000, "min_users": 3, "extremes": False},
+        options={"trials": 2_500, "min_users": 3, "extremes": False},
     ),
     Row(
         "flower",
         "DifferentialPrivacyServerSideFixedClipping",
         "noise multiplier 2, no accountant, a client says that it has 1,000 examples",
         "flower.fixed_clipping(2.0)",
-        "replace(flower.claim(2.0, 4), neighbours='zero_out')",
+        "replace(flower.claim(2.0, 3), neighbours='zero_out')",
         "",
     ),
     Row(
@@ -124,7 +125,7 @@ ROWS: tuple[Row, ...] = (
         "DifferentialPrivacyServerSideAdaptiveClipping",
         "noise multiplier 2, noise on the count 2",
         "flower.adaptive_clipping(2.0, count_noise=2.0)",
-        "replace(flower.claim(2.0, 4), neighbours='zero_out')",
+        "replace(flower.claim(2.0, 3), neighbours='zero_out')",
         "noise multiplier by Theorem 1 of the paper that it cites",
     ),
     Row(
@@ -132,7 +133,7 @@ ROWS: tuple[Row, ...] = (
         "DifferentialPrivacyClientSideAdaptiveClipping",
         "noise multiplier 2, noise on the count 2, adaptiveclipping_mod",
         "flower.adaptive_clipping(2.0, count_noise=2.0, side='client')",
-        "replace(flower.claim(2.0, 4), neighbours='zero_out')",
+        "replace(flower.claim(2.0, 3), neighbours='zero_out')",
         "noise multiplier by Theorem 1 of the paper that it cites",
     ),
     Row(
@@ -140,7 +141,7 @@ ROWS: tuple[Row, ...] = (
         "DifferentialPrivacyClientSideAdaptiveClipping",
         "the same with the metrics of the round",
         "flower.adaptive_clipping(2.0, count_noise=2.0, side='client', metrics=True)",
-        "replace(flower.claim(2.0, 4), neighbours='zero_out')",
+        "replace(flower.claim(2.0, 3), neighbours='zero_out')",
         "",
     ),
     Row(
@@ -338,7 +339,7 @@ def measured(row: Row) -> dict[str, Any]:
     seconds = {"seconds": round(time.monotonic() - started, 1), "cpu_s": round(time.process_time() - cpu, 1)}
     distribution = DISTRIBUTIONS[row.adapter]
     described = {"package": distribution, "version": importlib.metadata.version(distribution)}
-    described |= {name: getattr(row, name) for name in ("mechanism", "setting", "source", "checked")}
+    described |= {name: getattr(row, name) for name in ("mechanism", "setting", "source")}
     return described | {"claim": dataclasses.asdict(claim)} | judged(row, report) | seconds | reproduced(row, report)
 
 
