@@ -28,7 +28,7 @@ def third_party() -> list[str]:
     return [
         *table([*head, "NaN or infinity", "CPU-s"], cells, "lllllllr"),
         "Neighbours: one user or record more, zeroed, or replaced, as `claimed by` and the file say. Where nobody "
-        "claims anything, the epsilon is what the noise would give, and there is no verdict. The file has two lines for "
+        "claims anything, the epsilon is what the noise would give, without a verdict. The file has two lines for "
         "each row that audit it again, with `rows` of small random numbers, and what the audit cannot see.",
         "",
         *(f"- {row.adapter}, {row.mechanism}, {row.setting}: {row.checked}." for row in ROWS if row.checked),
