@@ -193,7 +193,7 @@ ROWS: tuple[Row, ...] = (
         "opacus.step(2.0, secure_mode=True)",
         "replace(opacus.claim(2.0), arithmetic='machine')",
         "PRVAccountant; secure_mode is for the bits",
-        options={"trials": 2_000},
+        options={"trials": 600},
     ),
     Row(
         "opacus",
