@@ -4,7 +4,7 @@ from benchmarks.harness import results
 from benchmarks.markdown import table
 from benchmarks.privacy.third_party import ROWS
 
-EXTREMES = {"pass": "passes", "nothing seen": "not seen", "not tried": "not tried"}
+EXTREMES = {"pass": "passes", "nothing seen": "no worse", "not tried": "not tried"}
 """Verdict -> word of the table."""
 
 
@@ -27,6 +27,7 @@ def third_party() -> list[str]:
     ]
     return [
         *table([*head, "NaN or infinity", "CPU-s"], cells, "lllllllr"),
+        "Each mechanism is made by `attacks.mechanism.adapters`, which runs the package's own code. "
         "Neighbours: one user or record more, zeroed, or replaced, as `claimed by` and the file say. Where nobody "
         "claims anything, the epsilon is what the noise would give, without a verdict. The file has two lines for "
         "each row that audit it again, with `rows` of small random numbers, and what the audit cannot see.",
