@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attacks.mechanism import Claim, audit_mechanism
+from attacks.empirical import epsilon_from_mu
+from attacks.mechanism.inputs import read_example
+from attacks.mechanism.release import CapturedRelease, untouched_randomness
 
 ROWS = np.random.default_rng(3).normal(size=(4, 6))
 CLIPPED = ROWS / np.maximum(1, np.linalg.norm(ROWS, axis=1, keepdims=True))
@@ -22,9 +24,6 @@ def adapter(name, *packages):
 
 def replayed(release, rows=ROWS):
     """Outputs under the same seed twice and under another one, through the audit's own capture."""
-    from attacks.mechanism.inputs import read_example
-    from attacks.mechanism.release import CapturedRelease, untouched_randomness
-
     example = read_example(rows, (), 0, 1, 0)
     with untouched_randomness():
         return CapturedRelease(release, example).trials(example.columns, SEEDS).numbers
@@ -85,9 +84,10 @@ def test_metrics_of_flowers_adaptive_mod_hold_the_share_of_clipped_updates():
 
 
 def test_the_classical_formula_of_flowers_local_mod_fails_at_large_epsilon():
-    release = adapter("flower", "flwr").local_dp(100.0, 1e-5, sensitivity=2.0)
-    claim, options = Claim(100.0, 1e-5, "replace"), {"trials": 100, "extremes": False, "budget_seconds": 1e6}
-    assert audit_mechanism(release, claim, inputs=ROWS[:1, :1], **options).violated
+    flower = adapter("flower", "flwr")
+    for claimed in (1.0, 20.0):
+        noise = replayed(flower.local_dp(claimed, 1e-5, sensitivity=2.0), np.zeros((1, 10_000)))[0].std()
+        assert (epsilon_from_mu(2 / noise, 1e-5) > claimed) == (claimed > 10)
 
 
 @pytest.mark.parametrize("clipping", ["flat", "adaptive", "ghost"])
