@@ -22,6 +22,7 @@ from benchmarks import (
     paper_tables,
     private_tables,
     reproduction_tables,
+    third_party_tables,
 )
 from benchmarks.markdown import replaced
 from benchmarks.speed.suite.page import CHARTS, Page
@@ -261,6 +262,7 @@ TABLES = (
         partial(doc_tables.empirical_epsilon, "coverage"),
         ("empirical_epsilon",),
     ),
+    Table("explanation/empirical_epsilon.md", "third party", third_party_tables.third_party, ("third_party",)),
     Table("guides/choosing_a_clip_norm.md", "clip norms", clip_norm_tables.measured, ("clip_norms",)),
     Table("guides/choosing_a_clip_norm.md", "default clip norms", clip_norm_tables.defaults, ("clip_norms",)),
 )
