@@ -7,6 +7,7 @@ from privfed.engines.nodes.policy import Policy
 from privfed.privacy import PlanError, PrivacyPlan, SchemaSummary, plan_for_target
 from privfed.privacy.accounting import account
 from privfed.privacy.composition import Composition, Releases
+from privfed.privacy.events import Bounded
 from privfed.privacy.plan import event_for
 
 PERSON = 1
@@ -42,9 +43,9 @@ def local_plan(plan: PrivacyPlan | str, rounds: int) -> PrivacyPlan:
             "the server chooses whom it sends one: leave it out"
         )
     sized = _sized(given, rounds)
-    if sized.mechanism.unbounded_reason is not None or sized.mechanism.noise is None:
-        reason = sized.mechanism.unbounded_reason or "its noise is added while a method trains"
-        raise PlanError(f"the plan {sized.name!r} bounds nothing of an upload: {reason}; use local-gaussian")
+    if sized.mechanism.noise is None:
+        raise PlanError(f"the plan {sized.name!r} has no noise for a whole upload; use local-gaussian or local-laplace")
+    _event(sized)
     return sized
 
 
@@ -68,10 +69,21 @@ def cost_of(plan: PrivacyPlan, uploads: int) -> PrivacyCost:
     """What so many uploads under a plan cost the node's people."""
     if uploads == 0:
         return PrivacyCost(0.0, 0.0, 0.0)
-    event = event_for(plan, summary(1), PERSON)
-    result = account(Composition((Releases(event, uploads),)).event(), plan.delta)
+    result = account(Composition((Releases(_event(plan), uploads),)).event(), plan.delta)
     pure = result.basic_epsilon
     return PrivacyCost(result.epsilon, plan.delta, None if pure is None or math.isinf(pure) else pure)
+
+
+def _event(plan: PrivacyPlan) -> Bounded:
+    """What one upload is; it does not depend on its length.
+
+    Raises:
+        PlanError: nothing bounds it.
+    """
+    event = event_for(plan, summary(1), PERSON)
+    if not isinstance(event, Bounded):
+        raise PlanError(f"the plan {plan.name!r} bounds nothing: {plan.mechanism.unbounded_reason}; use local-gaussian")
+    return event
 
 
 def own_policy(policy: Policy | None, plan: PrivacyPlan, epsilon: float | None, rounds: int, people: int) -> Policy:
