@@ -26,6 +26,9 @@ from privfed.privacy.hash_chain import unlink
 
 _STEP = "train"
 
+Stamp = tuple[int, int]
+"""Size of a file, and when it was changed; both 0 where there is none."""
+
 
 class GuardBook(Book):
     """What a guard knows of all its ledgers.
@@ -46,15 +49,17 @@ class Charging:
         folder: the guard's own.
         plan: of all its uploads from now on.
         policy: of the node's owner, with a bound on epsilon.
+        rounds: largest number of uploads under the plan.
     """
 
-    def __init__(self, folder: Path, plan: PrivacyPlan, policy: Policy) -> None:
+    def __init__(self, folder: Path, plan: PrivacyPlan, policy: Policy, rounds: int) -> None:
         self._folder, self._states, self._plan, self._policy = folder, folder / "state", plan, policy
+        self._rounds = rounds
         self._run = hashlib.sha256(plan.model_dump_json().encode()).hexdigest()[:16]
         self._epoch = secrets.token_hex(8)
-        self._kept: tuple[Ledger, int] | None = None
+        self._kept: tuple[Ledger, Stamp] | None = None
 
-    def charge(self, coordinates: int) -> None:
+    def record(self, coordinates: int) -> None:
         """Record one upload; only then may its data be touched.
 
         Args:
@@ -67,12 +72,13 @@ class Charging:
         with locked(self._states):
             book, ledger = self._opened()
             number = len(ledger.entries)
+            self._know_what_fits(book)
             self._accept(book, number + 1)
             ledger.record(
                 cohort_id=number, round=number, step=_STEP, index=0, schema=summary(coordinates),
                 participants=np.zeros(1, np.int64),
             )  # fmt: skip
-            self._kept = ledger, self._path(self._run).stat().st_size
+            self._kept = ledger, _stamp(self._path(self._run))
             book.add(self._run, number + 1, ledger.head, self._epoch)
             book.save(self._states)
 
@@ -93,10 +99,12 @@ class Charging:
         seen = book.active.setdefault(
             self._run, ActiveRun(cost=RunCost(run=self._run, epsilon=0.0, delta=0.0, rounds=0))
         )
-        size = path.stat().st_size if path.exists() else 0
-        if self._kept is None or self._kept[1] != size or self._kept[0].head != (seen.head or self._kept[0].head):
-            ledger = self._resumed(seen) if size or seen.entries else Ledger(self._plan, PERSON, path, run=self._run)
-            self._kept = ledger, path.stat().st_size
+        stamp = _stamp(path)
+        if self._kept is None or self._kept[1] != stamp or self._kept[0].head != (seen.head or self._kept[0].head):
+            ledger = (
+                self._resumed(seen) if stamp[0] or seen.entries else Ledger(self._plan, PERSON, path, run=self._run)
+            )
+            self._kept = ledger, _stamp(path)
         return book, self._kept[0]
 
     def _resumed(self, seen: ActiveRun) -> Ledger:
@@ -105,22 +113,32 @@ class Charging:
     def _path(self, run: str) -> Path:
         return self._folder / f"ledger-{run}.jsonl"
 
-    def _accept(self, book: GuardBook, uploads: int) -> None:
-        """Return quietly where so many uploads under this plan fit the policy beside all others."""
+    def _know_what_fits(self, book: GuardBook) -> None:
+        """Write down how many uploads fit, once for each plan, policy and state of the other ledgers."""
         others = {run: (active.entries, active.head) for run, active in book.active.items() if run != self._run}
-        text = f"{self._policy.model_dump_json()} {self._run} {sorted(others.items())}"
+        text = f"{self._policy.model_dump_json()} {self._rounds} {self._run} {sorted(others.items())}"
         given = hashlib.sha256(text.encode()).hexdigest()
         if book.fits_for != given:
-            book.fits, book.fits_for = self._room(book), given
+            book.fits, book.fits_for = self._uploads_that_fit(book), given
+            book.save(self._states)
+
+    def _accept(self, book: GuardBook, uploads: int) -> None:
+        """Return quietly where so many uploads under this plan fit the policy beside all others.
+
+        Raises:
+            PolicyRefused: they do not.
+        """
         if uploads > book.fits:
+            policy = self._policy
             raise PolicyRefused(
                 f"this would be upload {uploads} of this node under its plan, and its policy has room for {book.fits} "
-                f"(max_epsilon = {self._policy.max_epsilon:g}, max_delta = {self._policy.max_delta:g} and max_rounds = "
-                f"{self._policy.max_rounds} over all runs together); it takes part in no more"
+                f"(max_epsilon = {policy.max_epsilon:g}, max_delta = {policy.max_delta:g} and max_rounds = "
+                f"{policy.max_rounds} over all runs together, {self._rounds} rounds under the plan); it takes part in "
+                "no more"
             )
 
-    def _room(self, book: GuardBook) -> int:
-        """The largest number of uploads that costs no more than the policy allows, which a search halves down to."""
+    def _uploads_that_fit(self, book: GuardBook) -> int:
+        """The largest number of uploads that costs no more than the policy allows, found by doubling and halving."""
         earlier = self._earlier(book)
         budget = Budget(self._policy, earlier)
         budget.accept_run(self._plan)
@@ -131,10 +149,13 @@ class Charging:
                 return True
             return False
 
-        most = max(self._policy.max_rounds - sum(run.rounds for run in earlier), 0)
+        most = max(min(self._rounds, self._policy.max_rounds - sum(run.rounds for run in earlier)), 0)
         if fits(most):
             return most
-        least = 0
+        least, less = 0, 1
+        while less < most and fits(less):
+            least, less = less, 2 * less
+        most = min(less, most)
         while most - least > 1:
             middle = (least + most) // 2
             least, most = (middle, most) if fits(middle) else (least, middle)
@@ -148,6 +169,13 @@ class Charging:
                 active.cost = run_cost(run, _resumed(_plan_of(path), path, run, active))
                 active.costed = active.entries
         return [active.cost for run, active in book.active.items() if run != self._run]
+
+
+def _stamp(path: Path) -> Stamp:
+    if not path.exists():
+        return 0, 0
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
 
 
 def _resumed(plan: PrivacyPlan, path: Path, run: str, seen: ActiveRun) -> Ledger:

@@ -27,15 +27,23 @@ def examined(received: Mapping[str, Any], max_bytes: int) -> dict[str, Tensor]:
     Raises:
         NodeRefused: naming the first tensor that cannot be bounded.
     """
+    refuse_large(sum(getattr(values, "nbytes", 0) for values in received.values()), max_bytes)
     model = {name: _copied(name, values) for name, values in received.items()}
     for name, values in model.items():
         _refuse_unbounded(name, values)
-    size = sum(values.nbytes for values in model.values())
     if not any(values.numel() for values in model.values()):
         raise NodeRefused("the message holds no parameters to train; send the model's state dict")
+    return model
+
+
+def refuse_large(size: int, max_bytes: int) -> None:
+    """Return quietly where a model of so many bytes may be read.
+
+    Raises:
+        NodeRefused: it is too large.
+    """
     if size > max_bytes:
         raise NodeRefused(f"the model has {size} bytes and this node's policy accepts {max_bytes}; send a smaller one")
-    return model
 
 
 def update_of(before: Mapping[str, Tensor], after: Mapping[str, Any]) -> Float[Tensor, " coordinates"]:

@@ -12,7 +12,6 @@ what the app may ask for.
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from privfed.engines.nodes.errors import NodeRefused
 from privfed.engines.nodes.public_sentence import public_sentence
+from privfed.guard.examination import refuse_large
 from privfed.guard.guard import Guard
 from privfed.guard.terms import local_plan
 from privfed.privacy import PrivacyPlan
@@ -88,7 +88,7 @@ class FlowerGuard:
             kind = str(message.metadata.message_type)
             if kind.partition(".")[0] != _TRAIN:
                 guard.accept_unprotected(kind)
-                return Message(_metrics_only(call_next(message, context)), reply_to=message)
+                return Message(_without_arrays(call_next(message, context)), reply_to=message)
             name, record = _model(message)
             before = guard.admit(_arrays(record, guard.policy.max_message_mib * 2**20))
         except Exception as refused:  # whatever it is, nothing was trained on
@@ -157,22 +157,20 @@ def _arrays(record: ArrayRecord, max_bytes: int) -> dict[str, np.ndarray]:
     Raises:
         NodeRefused: they are too large, or no arrays.
     """
-    size = sum(len(array.data) for array in record.values())
-    if size > max_bytes:
-        raise NodeRefused(f"the model has {size} bytes and this node's policy accepts {max_bytes}; send a smaller one")
+    refuse_large(sum(len(array.data) for array in record.values()), max_bytes)
     try:
         return {key: array.numpy() for key, array in record.items()}
     except Exception as error:
         raise NodeRefused("the message's ArrayRecord holds bytes that are no numpy arrays; send arrays") from error
 
 
-def _metrics_only(reply: Message) -> RecordDict:
-    """Metrics of a reply; nothing else leaves, and no error, whose sentence may quote data.
+def _without_arrays(reply: Message) -> RecordDict:
+    """Metrics of a reply; no array leaves, and no error, whose sentence may quote data.
 
     Raises:
         NodeRefused: it has an error.
     """
     if reply.has_error():
         raise NodeRefused("this node's app failed on the message; its own log says more")
-    records: dict[str, Any] = dict(reply.content.metric_records.items())
-    return RecordDict(records)
+    arrays = set(reply.content.array_records)
+    return RecordDict({name: record for name, record in reply.content.items() if name not in arrays})

@@ -50,7 +50,7 @@ class Guard:
         folder: of its ledger, the owner's alone and never restored from a copy. `node.toml` in it, where there is one,
             is the owner's policy (`privfed.engines.nodes.policy`); without one the policy allows what is given here.
         plan: local noise, in words such as `local-gaussian:clip_norm=1,epsilon=8`, or a `PrivacyPlan`.
-        rounds: number of uploads, over all runs, that an epsilon is for, and after which everything is refused.
+        rounds: number of uploads under the plan, over all runs, that an epsilon is for; after them all is refused.
         people: number of people whose data the node trains on, by its owner's count.
         evaluate: whether messages that are not training are answered; an owner's policy overrules it.
 
@@ -79,7 +79,7 @@ class Guard:
         self.policy = own_policy(own, self.plan, epsilon, rounds, people)
         if own is None:
             self.policy = self.policy.model_copy(update={"evaluate": evaluate})
-        self._charging = Charging(self.folder, self.plan, self.policy)
+        self._charging = Charging(self.folder, self.plan, self.policy, rounds)
         # A plan that cannot protect one number (bounds of named blocks, say) is refused here, and not after training.
         self._protected(torch.zeros(1))
 
@@ -113,7 +113,7 @@ class Guard:
             LedgerError: what was spent is not known.
         """
         before = examined(received, self.policy.max_message_mib * 2**20)
-        self._charging.charge(sum(values.numel() for values in before.values()))
+        self._charging.record(sum(values.numel() for values in before.values()))
         return before
 
     def protect(self, before: Mapping[str, Tensor], train: Callable[[], Mapping[str, Any]]) -> dict[str, Tensor]:

@@ -66,14 +66,17 @@ class GuardFilter(Filter):
             return shareable
         if self.get_prop(FilterContextKey.CHAIN_TYPE) == FilterChainType.TASK_RESULT_CHAIN:
             return self._protected(shareable, fl_ctx)
-        fl_ctx.set_prop(_ADMITTED, self._guard.admit(_weights(shareable)), private=True, sticky=False)
+        weights = _weights(shareable)
+        tensors = any(isinstance(values, Tensor) for values in weights.values())
+        fl_ctx.set_prop(_ADMITTED, (self._guard.admit(weights), tensors), private=True, sticky=False)
         return shareable
 
     def _protected(self, result: Shareable, fl_ctx: FLContext) -> Shareable:
-        before: dict[str, Tensor] | None = fl_ctx.get_prop(_ADMITTED)
-        if before is None:
+        admitted: tuple[dict[str, Tensor], bool] | None = fl_ctx.get_prop(_ADMITTED)
+        if admitted is None:
             raise NodeRefused("the task was not charged: put the guard among the task data filters, too")
         fl_ctx.set_prop(_ADMITTED, None, private=True, sticky=False)
+        before, tensors = admitted
 
         def train() -> dict[str, Any]:
             dxo = from_shareable(result)
@@ -88,7 +91,8 @@ class GuardFilter(Filter):
             released = {name: values - before[name] for name, values in released.items()}
         # Aggregators weigh by the number of steps, which follows from the number of examples.
         meta = {MetaKey.NUM_STEPS_CURRENT_ROUND: 1}
-        return DXO(self.data_kind, {name: values.numpy() for name, values in released.items()}, meta).to_shareable()
+        data = {name: values if tensors else values.numpy() for name, values in released.items()}
+        return DXO(self.data_kind, data, meta).to_shareable()
 
 
 def nvflare_filter(folder: Path | str, plan: str, *, rounds: int, **settings: Any) -> GuardFilter:

@@ -80,7 +80,7 @@ def replies(tmp_path, seeded, monkeypatch):
     return release
 
 
-def tested(guard):
+def noise_tests(guard):
     """Six uploads of a node that trains to the same model each time, as server sees them, against the plan's noise."""
     received, noise = {"w": torch.zeros(4000)}, ClaimedNoise("gaussian", guard.plan.mechanism.noise_over_clip)
     uploads = np.stack([guard.protect(received, lambda: {"w": torch.ones(4000)})["w"].numpy() for _ in range(6)])
@@ -93,9 +93,9 @@ def tested(guard):
 
 def test_noise_is_as_large_as_claimed_and_never_comes_twice(tmp_path, monkeypatch):
     guard, same = Guard(tmp_path, PLAN, rounds=1), Streams.from_seed(0)
-    assert [test.name for test in tested(guard) if test.p_value < 1e-9] == []
+    assert [test.name for test in noise_tests(guard) if test.p_value < 1e-9] == []
     monkeypatch.setattr(Streams, "from_system", lambda: same)
-    assert min(test.p_value for test in tested(guard)) < 1e-9
+    assert min(test.p_value for test in noise_tests(guard)) < 1e-9
 
 
 def test_a_guard_keeps_its_claim_and_the_claim_is_near(reply):
@@ -122,5 +122,5 @@ def test_a_server_that_asks_beyond_the_budget_gets_no_more_than_the_claim(replie
 
 
 def test_a_ledger_that_is_not_charged_is_found(replies, monkeypatch):
-    monkeypatch.setattr(Charging, "charge", lambda self, coordinates: None)
+    monkeypatch.setattr(Charging, "record", lambda self, coordinates: None)
     assert audited(replies).violated

@@ -260,7 +260,7 @@ def test_another_plan_adds_to_what_earlier_ones_cost(tmp_path):
     first = Guard(tmp_path, "local-gaussian:clip_norm=1,epsilon=1", rounds=2)
     for _ in range(2):
         first.answer(model(), model)
-    second = Guard(tmp_path, "local-gaussian:clip_norm=1,epsilon=4", rounds=2)
+    second = Guard(tmp_path, "local-gaussian:clip_norm=1,epsilon=2.5", rounds=2)
     second.answer(model(), model)
     spent = [run.epsilon for run in second._charging.costs()]
     assert sum(spent) <= 3
@@ -359,7 +359,7 @@ def test_the_room_that_is_found_is_what_the_ledger_s_accountant_allows(tmp_path)
     guard._charging._policy = guard.policy
     for _ in range(1000):
         try:
-            guard._charging.charge(2)
+            guard._charging.record(2)
         except PolicyRefused:
             break
     fits = uploads(guard)
