@@ -1,9 +1,11 @@
 """`nvflare_filter`: the guard as a filter of NVFlare, for a client's task data and for its task results.
 
 Both chains need it: the first refuses and charges before an executor runs, the second replaces what it returns. A site
-that puts both into its own `privacy.json` has them in every job, whatever the job says. What NVFlare does beside its
-filters no filter sees: that an executor raised, its logs and its streamed metrics go to the server past both chains, so
-epsilon assumes an executor that answers every task and streams nothing.
+that puts both into its own `privacy.json` has them around every task of every job, whatever the job says. A job that
+brings them has to name its tasks: NVFlare 2.9 compares names, so a chain for `*` is applied to no task at all.
+
+What NVFlare does beside its filters no filter sees: that an executor raised, its logs and its streamed metrics go to
+the server past both chains, so epsilon assumes an executor that answers every task and streams nothing.
 """
 
 from collections.abc import Sequence

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("nvflare", reason="NVFlare is not installed: pip install nvflare==2.9.0")
 
@@ -68,6 +69,12 @@ def test_a_result_is_the_protected_model_and_constants(tmp_path, kind):
 def test_a_difference_is_bounded_as_a_model_is(tmp_path):
     result = Site(tmp_path, GENEROUS)(weights(2.0), lambda data: weights(3.0, DataKind.WEIGHT_DIFF))
     assert np.linalg.norm(flat(from_shareable(result)) - 2) == pytest.approx(1, abs=1e-3)
+
+
+def test_tensors_are_answered_with_tensors(tmp_path):
+    data = DXO(DataKind.WEIGHTS, {"w": torch.ones(2, dtype=torch.bfloat16)}).to_shareable()
+    released = from_shareable(Site(tmp_path, GENEROUS)(data, lambda task: data)).data["w"]
+    assert (type(released), released.dtype) == (torch.Tensor, torch.bfloat16)
 
 
 def test_a_task_over_the_budget_touches_no_data(tmp_path):

@@ -70,12 +70,12 @@ def test_the_same_server_trains_over_guarded_nodes_and_learns_constants(run, tmp
     guarded = run("guarded_client_app", **{"fraction-evaluate": 1.0})
     assert guarded["training"] == [{}, {}]
     assert guarded["evaluation"] == []
-    assert len(guarded["hit-rate"]) == 3
+    assert len(guarded["public"]) == 3
     for node in (1, 2):
         (ledger,) = (tmp_path / f"node-{node}").glob("ledger-*.jsonl")
         assert len(ledger.read_text().splitlines()) == 3
-    assert guarded["hit-rate"][0] == open_run["hit-rate"][0]
-    assert guarded["hit-rate"][1:] != open_run["hit-rate"][1:]
+    assert guarded["public"][0] == open_run["public"][0]
+    assert guarded["public"][1:] != open_run["public"][1:]
 
 
 @pytest.mark.flower

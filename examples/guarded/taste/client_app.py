@@ -2,6 +2,7 @@
 
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from torch import Tensor
 
 from . import task
 
@@ -27,10 +28,10 @@ def evaluate(message: Message, context: Context) -> Message:
 
 def _received(message: Message) -> task.Net:
     net = task.Net()
-    net.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    net.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
     return net
 
 
-def _own(context: Context):
+def _own(context: Context) -> tuple[Tensor, Tensor]:
     """The node's users; one part more is the server's, whose users are public."""
     return task.load_data(int(context.node_config["partition-id"]), int(context.node_config["num-partitions"]) + 1)

@@ -14,7 +14,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Train, and write the hit rate of every round where the run's configuration names a file."""
+    """Train, and write the metrics of every round where the run's configuration names a file."""
     config = context.run_config
     nodes = int(config.get("num-nodes", 2))
     strategy = FedAvg(
@@ -35,7 +35,7 @@ def main(grid: Grid, context: Context) -> None:
     )
     if config["result"]:
         found = {
-            "hit-rate": [float(metrics["hit-rate"]) for metrics in result.evaluate_metrics_serverapp.values()],
+            "public": [dict(metrics) for metrics in result.evaluate_metrics_serverapp.values()],
             "training": [dict(metrics) for metrics in result.train_metrics_clientapp.values()],
             "evaluation": [dict(metrics) for metrics in result.evaluate_metrics_clientapp.values()],
         }

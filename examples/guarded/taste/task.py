@@ -18,7 +18,8 @@ class Net(nn.Module):
 
     def forward(self, taken: Tensor) -> Tensor:
         """Logits [users, items] of 0/1 histories [users, items]."""
-        return self.decoder(torch.tanh(self.encoder(taken)))
+        logits: Tensor = self.decoder(torch.tanh(self.encoder(taken)))
+        return logits
 
 
 def load_data(part: int, parts: int) -> tuple[Tensor, Tensor]:
@@ -36,7 +37,7 @@ def train(net: Net, taken: Tensor, epochs: int, lr: float) -> float:
     for _ in range(epochs):
         optimiser.zero_grad()
         loss = ITEMS * binary_cross_entropy_with_logits(net(taken), taken)
-        loss.backward()
+        torch.autograd.backward(loss)
         optimiser.step()
     return loss.item()
 
