@@ -46,7 +46,7 @@ class Budget:
         """
         if plan.mechanism.unbounded_reason is not None:
             return
-        self._accept_sums(PrivacyCost(0.0, plan.delta))
+        self.accept_cost(PrivacyCost(0.0, plan.delta))
         if self._policy.max_epsilon is None:
             return
         if plan.mechanism.unit != "user":
@@ -96,11 +96,11 @@ class Budget:
         ahead = _AHEAD if ledger.plan.sampling.kind == "all" else 1
         while ahead > 1:
             with suppress(PolicyRefused):
-                self._accept_sums(self._after(ledger, ahead, cohort_id, round, step, index, schema, participants))
+                self.accept_cost(self._after(ledger, ahead, cohort_id, round, step, index, schema, participants))
                 break
             ahead //= 2
         else:
-            self._accept_sums(self._after(ledger, 1, cohort_id, round, step, index, schema, participants))
+            self.accept_cost(self._after(ledger, 1, cohort_id, round, step, index, schema, participants))
         self._cleared = (like, ahead - 1)
 
     def _after(
@@ -133,7 +133,7 @@ class Budget:
                 "this node takes part in no more"
             )
 
-    def _accept_sums(self, cost: "PrivacyCost") -> None:
+    def accept_cost(self, cost: "PrivacyCost") -> None:
         """Return quietly where a run that costs so much fits beside all earlier ones.
 
         Raises:

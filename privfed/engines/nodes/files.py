@@ -1,10 +1,15 @@
 """Files that are there whole or not at all, whatever moment a process dies in, and that their owner alone may read."""
 
+import fcntl
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from privfed.engines.nodes.errors import StateError
+
+_LOCK = "lock"
 
 
 def write_file(path: Path, data: bytes, *, public: bool = False) -> None:
@@ -61,6 +66,23 @@ def make_folder(path: Path) -> None:
         path.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise StateError(f"{path} cannot be made ({error.strerror}); mend the folder, then go on") from error
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock: one message at a time, whichever process or thread serves it.
+
+    Raises:
+        StateError: the folder cannot be made or written.
+    """
+    make_folder(folder)
+    try:
+        file = os.fdopen(private(folder / _LOCK, os.O_RDWR | os.O_CREAT), "ab")
+    except OSError as error:
+        raise StateError(f"{folder} cannot be written ({error.strerror}); mend the folder, then go on") from error
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def private(path: Path, flags: int) -> int:

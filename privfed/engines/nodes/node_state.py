@@ -1,13 +1,10 @@
 """What a node keeps: its record on disk, and in memory what a process makes of it."""
 
-import fcntl
 import hashlib
 import logging
-import os
 import secrets
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,14 +13,14 @@ from torch import Tensor
 from privfed.engines.nodes.announcement import ROOT_BYTES, Announcement
 from privfed.engines.nodes.budget import Budget, run_cost
 from privfed.engines.nodes.errors import StateError, UnknownRunError
-from privfed.engines.nodes.files import make_folder, private, read_file, write_file
+from privfed.engines.nodes.files import locked, read_file, write_file
 from privfed.engines.nodes.record import FILE as RECORD
 from privfed.engines.nodes.record import ActiveRun, Book, NodeRecord, RunCost
 from privfed.privacy import Ledger, LedgerError, PrivacyPlan
 from privfed.setup.assembly import Assembly
 
 _log = logging.getLogger("privfed.nodes")
-_ROOT, _LOCK, _STATE = "secret.key", "lock", "state"
+_ROOT, _STATE = "secret.key", "state"
 
 
 @dataclass(slots=True, eq=False)
@@ -82,19 +79,9 @@ class NodeState:
         """Name of this process, from which its entropy does not follow."""
         return hashlib.sha256(b"privfed epoch" + self.entropy).hexdigest()[:16]
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """One message at a time, whichever process serves it."""
-        make_folder(self.states)
-        try:
-            file = os.fdopen(private(self.states / _LOCK, os.O_RDWR | os.O_CREAT), "ab")
-        except OSError as error:
-            raise StateError(
-                f"{self.states} cannot be written ({error.strerror}); mend the folder, then go on"
-            ) from error
-        with file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+        return locked(self.states)
 
     def open(self, run: str) -> None:
         """Go over to the record of a run, and take over what another process wrote, where one did.

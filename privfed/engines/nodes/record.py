@@ -90,7 +90,7 @@ class Book(BaseModel):
     ended: list[RunCost] = Field(default_factory=list)
 
     @classmethod
-    def load(cls, folder: Path) -> "Book":
+    def load(cls, folder: Path) -> Self:
         """The book in a node's folder of states; a fresh one where there is none yet.
 
         Raises:

@@ -1,0 +1,1 @@
+"""A recommender over Flower, with and without a guard at its nodes."""
