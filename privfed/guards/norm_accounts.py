@@ -57,6 +57,12 @@ class NormAccounts:
         """What the query in progress was charged with."""
         return _of(self._now, name, users)
 
+    @property
+    def charges(self) -> dict[str, tuple[list[int], list[float]]]:
+        """What the query in progress was charged with: users who send anything, and squared norms."""
+        users = {name: row.nonzero().squeeze(1) for name, row in self._now.items()}
+        return {name: (some.tolist(), self._now[name][some].tolist()) for name, some in users.items() if len(some)}
+
     def state(self) -> dict[str, list[float]]:
         """What has left, for a checkpoint."""
         return {name: values.tolist() for name, values in self.spent.items()}
