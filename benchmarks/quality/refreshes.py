@@ -57,7 +57,9 @@ def parts_of(name: str, on: str, refreshes: int) -> Split:
         parts = with_validation(parts)
     if not by_time:
         return replace(parts, arrived=joining(parts.train.counts, refreshes))
-    return in_order_of_time(parts, interactions.user * parts.train.n_items + interactions.item, interactions.time, refreshes)
+    return in_order_of_time(
+        parts, interactions.user * parts.train.n_items + interactions.item, interactions.time, refreshes
+    )
 
 
 def joining(counts: Int64[np.ndarray, " users"], refreshes: int) -> Int64[np.ndarray, "users refreshes"]:

@@ -12,9 +12,9 @@ and the server, which gets sums U_t of these with noise of their own, publishes 
   counts as a mean of old and new, in which the new one grows. One who misses refreshes counts less until they are
   forgotten, and one who leaves after m uploads fades: sum_(j < m) c_j c_(t-a-j) of that person is left in S_t.
 * **Sensitivity.** Whatever v_t are, however they depend on what was published, and whichever refreshes are missed,
-  sum_t |u_t|^2 <= sum_(j < T - a) c_j^2 / |c|^2 <= 1: one unit of norm a year. The guard of a device does not believe it
-  but keeps account of the norm that has left, and shortens what would exceed it. So the T sums together, with white
-  noise of standard deviation z each, are one Gaussian release of noise multiplier z: given what was published before,
+  sum_t |u_t|^2 <= sum_(j < T - a) c_j^2 / |c|^2 <= 1: one unit of norm a year. The guard of a device believes nobody,
+  keeps account of the norm that has left, and shortens what would exceed it. So the T sums together, with white noise
+  of standard deviation z each, are one Gaussian release of noise multiplier z: given what was published before,
   the worlds with and without a person differ in U_t by u_t, and Gaussian releases that each may depend on those before
   add up in squared distance as long as its sum is bounded surely (Feldman and Zrnic 2021; Smith and Thakurta 2022).
 * **Noise.** It is fresh in every sum, so nobody remembers any: shares of it work as well as a server's. On S_t it has
@@ -51,7 +51,7 @@ class RunningTotals:
 
     @cached_property
     def column(self) -> Float64[np.ndarray, " refreshes"]:
-        """c."""
+        """First column of C."""
         return square_root(self.refreshes)
 
     @property

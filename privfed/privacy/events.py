@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from privfed.contracts import Schema, account_of, refreshes_of, share_of
+from privfed.contracts import Schema, refreshes_of, share_of
 from secure_agg.noise import Law, NoiseEvent
 
 

@@ -211,9 +211,7 @@ def planned(
         for event in bounded:
             counts[event] += rounds * queries_per_round
         counts[bounded[0]] += extra_queries
-        releases = tuple(
-            Releases(event, 1 if isinstance(event, Account) else count) for event, count in counts.items()
-        )
+        releases = tuple(Releases(event, 1 if isinstance(event, Account) else count) for event, count in counts.items())
     return Composition(releases, uploads=uploads, rounds=rounds)
 
 

@@ -26,7 +26,7 @@ def query(length, norms, number=0, share=0.25, refreshes=5):
 
 
 def sent(guard, norms, number):
-    call, updates = query(6, norms, number)
+    updates = query(6, norms, number)[1]
     guard.accounts.begin((number, 0))
     guard.clip_(updates)
     return updates.norms(2)

@@ -1,7 +1,7 @@
 """What has left a node's users of the norm of a year, in a file of the node's own: a chain of digests, a line a query.
 
-A line is on disk before anything of its query leaves, and is never taken back. A process that starts again reads who has
-sent how much, so a device that was restarted, or sent the same query twice, spends nothing twice and nothing anew.
+A line is on disk before anything of its query leaves, and is never taken back. A process that starts again reads who
+has sent how much, so a device that was restarted, or sent the same query twice, spends nothing twice or anew.
 """
 
 import json
@@ -91,5 +91,3 @@ class AccountFile:
                 "not known, so the run is refused; bring the file back, or begin a new run"
             ) from error
         self.entries += 1
-
-

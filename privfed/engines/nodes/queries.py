@@ -117,7 +117,14 @@ class Query:
             "members": None if self.members is None else to_ranges(self.members),
             "schema": [
                 [
-                    name, list(b.shape), b.kind, b.weight, b.bound, b.divides, b.counts, b.share,
+                    name,
+                    list(b.shape),
+                    b.kind,
+                    b.weight,
+                    b.bound,
+                    b.divides,
+                    b.counts,
+                    b.share,
                     *declared_refreshes(b),
                 ]
                 for name, b in self.schema.items()

@@ -86,7 +86,7 @@ def train(
     until: int | None = None,
     progress: Progress | None = None,
 ) -> NodesResult:
-    """Train for the configured rounds, or up to one of them; where the folder holds a run that was interrupted, continue it.
+    """Train for the configured rounds, or up to one of them; a run in the folder that was interrupted is continued.
 
     Args:
         config: of the experiment. Its seed decides keys only where `seeded`.

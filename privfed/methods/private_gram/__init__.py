@@ -84,7 +84,7 @@ YEAR = replace(
     name="private-gram-year",
     title="private-gram, published at every refresh of a year for the epsilon of one release",
     display_name="Private Gram, a year",
-    source="private-gram with running totals by the square-root mechanism of Fichtenberger, Henzinger and Upadhyay 2023",
+    source="running totals by the square-root mechanism of Fichtenberger, Henzinger and Upadhyay, 2023",
     config=RefreshedGramConfig,
     traits=MethodTraits(release="total", upload="rows"),
     training=RefreshedGramTraining(),

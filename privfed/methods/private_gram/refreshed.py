@@ -62,10 +62,8 @@ class RefreshedGramClients(PrivateGramClients):
             call.clients, call.schema, [Symmetric(GRAM, torch.arange(len(vectors)), weights, vectors, diagonal)]
         )
 
-    def _due(
-        self, name: str, call: Call, present: Bool[Tensor, " clients"]
-    ) -> Float64[Tensor, " clients"]:
-        """Norm to send, by the refresh at which each client began; who has something to say for the first time begins."""
+    def _due(self, name: str, call: Call, present: Bool[Tensor, " clients"]) -> Float64[Tensor, " clients"]:
+        """Norm to send, by when each client began: at the first refresh at which it has something to say."""
         began = self.private.rows(call.clients)[name]
         began = torch.where((began < 0) & present, call.round, began)
         self.private.stage(call.clients, {name: began})
@@ -78,8 +76,6 @@ class RefreshedGramClients(PrivateGramClients):
             counts = self._arrived[:, min(call.round, self._arrived.shape[1] - 1)]
             self._now = call.round, UserRows(self._positives.first(counts))
         return self._now[1].select(call.clients)
-
-
 
 
 class RefreshedGramServer(PrivateGramServer):

@@ -84,8 +84,10 @@ def test_the_noise_of_totals_is_what_the_server_allows_for(parts):
     nobody = replace(nobody, valid=nobody.train, test=nobody.train)
     e = experiment(nobody, LOUD, min_items=10**6, popularity_share=0.5)
     found = []
-    e.run(progress=lambda t, _: found.append((float(popularity(e).std()), e.server._deviation(e.server.schemas[0]))),
-          parts=())
+    e.run(
+        progress=lambda t, _: found.append((float(popularity(e).std()), e.server._deviation(e.server.schemas[0]))),
+        parts=(),
+    )
     for seen, told in found:
         assert seen == pytest.approx(told, rel=0.03)
     assert found[-1][1] == pytest.approx(2.0 * RunningTotals(T).factor / np.sqrt(0.5), rel=1e-3)
@@ -143,3 +145,41 @@ def test_matrices_about_other_heads_are_added_where_they_overlap():
             there = one in other.tolist() and two in other.tolist()
             wanted = float(gram[other.tolist().index(one), other.tolist().index(two)]) if there else 0.0
             assert float(total[i, j]) == wanted
+
+
+def test_a_year_with_a_person_and_without_is_within_the_guarantee(parts):
+    """Retrain without: the same noise, everybody else's uploads alike; what is left apart has at most a clip norm."""
+    joins = np.zeros(parts.train.n_users, dtype=np.int64)
+    joins[5] = 1
+    data = constant(parts, joins)
+    gone = data.arrived.copy()
+    gone[5] = 0
+    rows = parts.train.first(gone[:, -1])
+    without = replace(data, train=rows, arrived=gone)
+    released = []
+    for world in (data, without):
+        e = experiment(world, LOUD, head=39)
+        # Heads follow noise, so both worlds are asked the same: the mechanism bounds what one answer changes.
+        e.server._popularity = lambda *a, own=e.server: _fixed(own, *a)
+        e.run(parts=())
+        released.append({name: e.server.released[name].double() for name in ("popularity", "gram")})
+    schema = {**e.server.schemas[0], **e.server.schemas[1]}
+    moved = {name: (released[0][name] - released[1][name]) * schema[name].weight for name in ("popularity", "gram")}
+    for name, share in (("popularity", e.server.constants.share), ("gram", 1 - e.server.constants.share)):
+        apart = float(moved[name].square().sum()) / share
+        # Who joined at the second of four refreshes has sent what three of them take.
+        assert apart == pytest.approx(np.square(RunningTotals(T).sent[: T - 1]).sum(), rel=0.01)
+        assert apart <= 1
+        assert float(moved[name][0].abs().max()) < 1e-3
+
+
+def _fixed(server, federation, cohort, schema):
+    """Ask for popularity, and go on as if everything had been equally popular, in the order of the items."""
+    type(server)._popularity(server, federation, cohort, schema)
+    return torch.arange(server.items, 0, -1, dtype=torch.float64) * 100
+
+
+def test_the_report_says_what_a_year_counts_as_and_what_leaving_means(parts):
+    statements = " ".join(experiment(parts, LOUD).run(parts=()).guarantee.statements)
+    assert "All 4 releases of popularity and gram that a year has are counted from the first one on" in statements
+    assert "deleting one takes no retraining" in statements
