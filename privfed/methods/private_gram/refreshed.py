@@ -35,6 +35,7 @@ _HEADS, _RELEASED = "heads", "released"
 class RefreshedGramConfig(PrivateGramConfig):
     """Settings; null follows the rule."""
 
+    min_items: int = Field(20, ge=0, description="items that must stand out of the noise before pairs are asked for")
     refreshes: int = Field(52, ge=2, le=1000, description="refreshes of a year, one in a round; all cost what one does")
 
 
