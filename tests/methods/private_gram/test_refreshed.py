@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from privfed.audit.checks.transcript_ledger import check_transcript
 from privfed.contracts import RunningTotals
 from privfed.data import Histories, Split, SplitSpec
 from privfed.experiment import Experiment
@@ -183,3 +184,16 @@ def test_the_report_says_what_a_year_counts_as_and_what_leaving_means(parts):
     statements = " ".join(experiment(parts, LOUD).run(parts=()).guarantee.statements)
     assert "All 4 releases of popularity and gram that a year has are counted from the first one on" in statements
     assert "deleting one takes no retraining" in statements
+
+
+def test_the_checks_of_an_audit_find_nothing_and_notice_a_year_that_is_charged_release_by_release(parts):
+    e = experiment(parts, LOUD)
+    e.config = e.config.model_copy(update={"taps": TapConfig(places=("raw",), rounds=(0, 1, 2, 3))})
+    result = e.run(parts=())
+    assert [row for row in check_transcript(e, result) if not row.passed] == []
+    witness = result.witness
+    assert witness is not None
+    for exchange in witness.exchanges:
+        exchange.schema = {name: replace(block, refreshes=1) for name, block in exchange.schema.items()}
+    told = " ".join(str(row) for row in check_transcript(e, result) if not row.passed)
+    assert "1 releases share its account, and the ledger records 4" in told
