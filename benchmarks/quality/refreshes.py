@@ -55,7 +55,7 @@ def parts_of(name: str, on: str, refreshes: int) -> Split:
         parts = replace(parts, test=parts.valid, valid=empty, ratings=None)
     else:
         parts = with_validation(parts)
-    if not by_time:
+    if not by_time or interactions.time is None:
         return replace(parts, arrived=joining(parts.train.counts, refreshes))
     return in_order_of_time(
         parts, interactions.user * parts.train.n_items + interactions.item, interactions.time, refreshes
@@ -154,6 +154,11 @@ def single(parts: Split, plan: PrivacyPlan, refresh: int, seeds: int) -> Row:
     return averaged(found)
 
 
+def singles(parts: Split, plan: PrivacyPlan, measured: Sequence[int], seeds: int) -> Row:
+    """A release by itself after each of some refreshes."""
+    return {"at": {str(at): single(parts, plan, at, seeds) for at in measured}}
+
+
 def popular(parts: Split, refresh: int) -> Row:
     """Popularity of what has arrived."""
     e = configured(replace(parts, arrived=None), ONCE, PrivacyPlan.named("none"), 0, 1)
@@ -172,10 +177,7 @@ def rows(name: str, on: str, epsilons: Sequence[float], refreshes: int, seeds: i
         once, often = central(epsilon, users), central(epsilon, users, math.sqrt(refreshes))
         yield f"year, epsilon {epsilon:g}", partial(running, parts, epsilon, refreshes, seeds)
         for label, plan in (("independent", often), ("one release", once)):
-            yield (
-                f"{label}, epsilon {epsilon:g}",
-                lambda plan=plan: {"at": {str(at): single(parts, plan, at, seeds) for at in measured}},
-            )
+            yield f"{label}, epsilon {epsilon:g}", partial(singles, parts, plan, measured, seeds)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

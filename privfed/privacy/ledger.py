@@ -438,9 +438,9 @@ class Ledger:
         """What a recorded query is under this plan for somebody whose uploads count so much."""
         if not isinstance(entry.event, Bounded):
             return entry.event
-        event, name, refreshes = entry.event, "any", 1
-        if isinstance(event, Account):
-            event, name, refreshes = event.whole, event.name, event.queries
+        account = entry.event if isinstance(entry.event, Account) else None
+        name, refreshes = ("any", 1) if account is None else (account.name, account.queries)
+        event = entry.event if account is None else account.whole
         coordinates = event.coordinates // refreshes if isinstance(event, Shares) else 1
         schema = SchemaSummary((name,), (), coordinates, entry.share, refreshes)
         return event_for(self.plan, schema, self.population, weight)

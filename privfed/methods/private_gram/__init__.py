@@ -12,12 +12,15 @@ Mironov, "Differentially private recommender systems", KDD 2009; Dwork, Talwar, 
 shrinkage of eigenpairs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from privfed.contracts import DefaultClip, MethodTraits
+from privfed.federation import Clients, Server, Streams
 from privfed.methods.attack_surface import NoItemRows
-from privfed.methods.method import Method, PlannedQuery, ServerReads, Training
+from privfed.methods.client_data import ClientData
+from privfed.methods.method import Method, PlannedQuery, PublicInfo, ServerReads, Training
 from privfed.methods.private_gram.client import PrivateGramClients
 from privfed.methods.private_gram.config import HeadShown, PrivateGramConfig, PrivateGramConstants
 from privfed.methods.private_gram.history_model import GramModel
@@ -29,8 +32,8 @@ from privfed.methods.shared.popular_head import ORDER
 class PrivateGramTraining(Training):
     """Two sums are released once; the server estimates, and devices score."""
 
-    server = PrivateGramServer
-    clients = PrivateGramClients
+    server: Callable[[Any, PublicInfo, Streams], Server] = PrivateGramServer
+    clients: Callable[[Any, ClientData, Streams], Clients] = PrivateGramClients
     step = None
     popularity_order = ORDER
     post_processing = frozenset({"select", "beyond_head", "smoothing", "year_scale", "rank", "threshold"})
