@@ -162,6 +162,26 @@ def refreshed_quality() -> list[str]:
     return table(["refreshes", "epsilon", "alone, first / last", "pooled, first / last"], body)
 
 
+def running_totals() -> list[str]:
+    """NDCG@20 refresh by refresh, of running totals and beside them."""
+    body, at = [], ("8", "13", "26", "39", "52")
+    for data, epsilon in (("ml-1m", 2), ("ml-100k", 4)):
+        rows = results(f"refreshes_test_{data}")
+        for label in ("popularity", "independent", "year", "one release"):
+            row = only(rows, label=label if label == "popularity" else f"{label}, epsilon {epsilon}")
+            cells = [figure(row["at"][refresh]["ndcg"][0], 3) for refresh in at]
+            body.append([f"{data}, epsilon {epsilon}", _OF_A_YEAR[label], *cells])
+    return table(["data", "after so many of 52 refreshes", *at], body)
+
+
+_OF_A_YEAR = {
+    "popularity": "popularity, no noise",
+    "independent": "52 independent releases",
+    "year": "running totals",
+    "one release": "a single release then, and no other",
+}
+
+
 def cohorts() -> list[str]:
     """Cohorts that are private by themselves."""
     rows, body = results("private_populations_cohorts"), []

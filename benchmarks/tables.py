@@ -224,6 +224,12 @@ TABLES = (
         private_tables.refreshed_quality,
         ("private_populations_refreshes",),
     ),
+    Table(
+        "results/private_recommender.md",
+        "running totals",
+        private_tables.running_totals,
+        ("refreshes_test_ml-1m", "refreshes_test_ml-100k"),
+    ),
     Table("results/private_recommender.md", "cohorts", private_tables.cohorts, ("private_populations_cohorts",)),
     Table(
         "results/private_recommender.md", "masked sums", private_tables.masked_sums, ("private_populations_devices",)

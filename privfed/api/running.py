@@ -19,7 +19,7 @@ from privfed.experiment import Experiment
 from privfed.experiment.baseline import held_out
 from privfed.experiment.folder import METRICS, FolderRecord, metric_lines, write_claims, write_text
 from privfed.guards.client_guard import BrokenUploadError
-from privfed.methods import Method
+from privfed.methods import Method, refreshed
 from privfed.privacy import PrivacyPlan, configure
 from privfed.setup.config import ExperimentConfig
 from privfed.setup.controls import Control
@@ -46,6 +46,7 @@ def run(
     privacy: AnyPlan | None = None,
     trust: str | None = None,
     rounds: int | None = None,
+    refreshes: int | None = None,
     seed: int = 0,
     target: str | None = None,
     split: SplitSpec | Mapping[str, Any] | None = None,
@@ -76,6 +77,8 @@ def run(
             inside a secure sum; "local", every device all of it. By default central, and local for a method that needs
             single uploads.
         rounds: rounds to train; 100, or 1 for a method that asks once.
+        refreshes: publish running totals so many times a year, a round each, for the epsilon of one release
+            (`private-gram`); `split={"arrivals": 52}` lets the data arrive by time.
         seed: of parameters, sampling and noise.
         target: the behaviour to recommend, where the data have several.
         split: how held-out items are chosen: a `SplitSpec` or its fields. By default each user's newest item is tested
@@ -105,6 +108,8 @@ def run(
         private-gram on synthetic-small (120 users, 200 items), 1 round, seed 0, synthetic data
     """
     loaded, name = as_data(data), named(method)
+    if refreshes is not None:
+        name, settings = refreshed(name), settings | {"refreshes": refreshes}
     config = configured(
         name,
         loaded,
@@ -143,13 +148,14 @@ def configured(
         {
             "data": data.source or data.name,
             "method": table(name, dict(settings)),
-            "rounds": (1 if once else 100) if rounds is None else rounds,
+            **({} if rounds is None else {"rounds": rounds}),
+            **({"rounds": 1} if rounds is None and once else {}),
             "protocol": chosen_protocol,
             **{key: value for key, value in fields.items() if value is not None},
         },
     )
-    config.settings()
-    return config
+    own = registered.training.rounds(config.settings())
+    return config if rounds is not None or own is None else config.model_copy(update={"rounds": own})
 
 
 def protected(

@@ -88,7 +88,7 @@ def _compatibility_table(chosen: "list[Document]") -> "Table":
 
 def _shorter(runs: list[str], refused: list[str]) -> tuple[str, str]:
     """Both lists in words, the longer one as all others where both hold something."""
-    if len(runs) > len(refused) > 0:
+    if len(runs) >= len(refused) > 0:
         return f"the other {len(runs)}", ", ".join(refused)
     if len(refused) > len(runs) > 0:
         return ", ".join(runs), f"the other {len(refused)}"

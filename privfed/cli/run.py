@@ -40,6 +40,15 @@ def run(
         int | None,
         typer.Option("--rounds", metavar="N", help="Rounds to train.", show_default="100; 1 where clients upload once"),
     ] = None,
+    refreshes: Annotated[
+        int | None,
+        typer.Option(
+            "--refreshes",
+            metavar="K",
+            help="Publish running totals K times a year, a round each, for the epsilon of one release: private-gram.",
+            show_default=False,
+        ),
+    ] = None,
     seed: Annotated[
         int | None,
         typer.Option("--seed", metavar="S", help="Seed of parameters, sampling and noise.", show_default="0"),
@@ -135,7 +144,7 @@ def run(
         "device": device,
         "evaluation": {"private": True} if private_evaluation else None,
         "columns": options.columns(user_column, item_column, time_column, rating_column, behaviour_column),
-        "method": None if method is None else {"name": method},
+        "method": None if method is None else read.method_table(method, refreshes),
     }
     record = _resumed(out) if resume else None
     changes = [read.read_setting(text) for text in settings or ()]

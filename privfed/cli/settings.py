@@ -22,7 +22,7 @@ from privfed.cli.failures import CommandError
 from privfed.cli.screen import Screen
 from privfed.data import DataError, Interactions, SplitSpec, catalogue, fitted, load, terms_once
 from privfed.evaluation import HONEST, PAPER
-from privfed.methods import MethodConfig, method, methods
+from privfed.methods import MethodConfig, method, methods, refreshed
 from privfed.methods.own import in_file
 from privfed.privacy import PlanError, PrivacyPlan, configure
 from privfed.privacy.errors import nearest
@@ -132,7 +132,18 @@ def run_config(layers: Sequence[Layer]) -> tuple[ExperimentConfig, DataSource]:
         privacy.setdefault("mechanism", {"kind": "unprotected"})
     config = configure(ExperimentConfig, fields)
     _check(config.method, config.privacy)
+    if "rounds" not in fields and (own := config.registered().training.rounds(config.settings())):
+        config = config.model_copy(update={"rounds": own})
     return config, source
+
+
+def method_table(name: str, refreshes: int | None) -> Layer:
+    """The settings that METHOD and `--refreshes` are.
+
+    Raises:
+        UnknownMethodError: the method keeps no running totals.
+    """
+    return {"name": name} if refreshes is None else {"name": refreshed(name), "refreshes": refreshes}
 
 
 def of_the_method(file: Layer, argument: str | None, settings: Sequence[Layer]) -> Layer:

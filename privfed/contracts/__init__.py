@@ -5,7 +5,18 @@ from privfed.contracts.method_profile import MethodProfile
 from privfed.contracts.method_traits import MethodTraits
 from privfed.contracts.noisy_steps import NoisySteps
 from privfed.contracts.noisy_sums import NoisySums
-from privfed.contracts.schema import Block, Schema, UpdateError, schema_digest, share_of, upload_bytes
+from privfed.contracts.running_totals import RunningTotals, square_root
+from privfed.contracts.schema import (
+    Block,
+    Schema,
+    UpdateError,
+    account_of,
+    declared_refreshes,
+    refreshes_of,
+    schema_digest,
+    share_of,
+    upload_bytes,
+)
 from privfed.contracts.simulation import TAPS, Fidelity, ReleaseKind, Tap
 
 __all__ = [
@@ -19,11 +30,16 @@ __all__ = [
     "NoisySteps",
     "NoisySums",
     "ReleaseKind",
+    "RunningTotals",
     "Schema",
     "Tap",
     "UpdateError",
+    "account_of",
+    "declared_refreshes",
     "half_of_median",
+    "refreshes_of",
     "schema_digest",
     "share_of",
+    "square_root",
     "upload_bytes",
 ]

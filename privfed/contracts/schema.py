@@ -36,6 +36,8 @@ class Block:
         share: of the squared clip norm. A query whose real blocks have shares that add up to s < 1 is clipped to
             sqrt(s) clip norms while the noise stays as it is, so it costs s of what a whole query costs: queries of
             a run whose shares add up to 1 cost one release together.
+        refreshes: queries of a run that share one account. A device keeps account of what leaves it in these blocks:
+            the squared norms of one user's uploads to all of them together stay within `share`. 1: a query by itself.
     """
 
     shape: tuple[int, ...]
@@ -45,6 +47,7 @@ class Block:
     divides: bool = False
     counts: bool = False
     share: float = 1.0
+    refreshes: int = 1
 
     def __post_init__(self) -> None:
         if any(side < 1 for side in self.shape):
@@ -53,6 +56,8 @@ class Block:
             raise UpdateError(f"a block has weight {self.weight}; it must be between 2^-30 and 2^30")
         if not 0 < self.share <= 1:
             raise UpdateError(f"a block has a share of {self.share} of the clip norm; it must be above 0 and at most 1")
+        if self.refreshes < 1:
+            raise UpdateError(f"a block has {self.refreshes} refreshes; there is at least one")
         if self.counts and self.kind != "integer":
             raise UpdateError(
                 f"a block that counts clients was declared as {self.kind}; counts travel exactly, so declare it as "
@@ -73,12 +78,35 @@ def share_of(schema: Schema) -> float:
     return min(1.0, math.fsum(block.share for block in schema.values() if block.kind == "real") or 1.0)
 
 
+def refreshes_of(schema: Schema) -> int:
+    """Queries that share the account of this one; 1 where it stands by itself.
+
+    Raises:
+        UpdateError: its real blocks differ in that.
+    """
+    found = {block.refreshes for block in schema.values() if block.kind == "real"} or {1}
+    if len(found) > 1:
+        raise UpdateError(f"blocks of one query have {sorted(found)} refreshes; give all of them the same number")
+    return found.pop()
+
+
+def account_of(schema: Schema) -> str:
+    """Name of the account of a query with several refreshes: its real blocks."""
+    return ", ".join(name for name, block in schema.items() if block.kind == "real")
+
+
 def schema_digest(schema: Schema) -> str:
     """SHA-256 over names and everything declared of them, in order: both sides of a wire compare it."""
     layout = [
-        [name, list(b.shape), b.kind, b.weight, b.bound, b.divides, b.counts, b.share] for name, b in schema.items()
+        [name, list(b.shape), b.kind, b.weight, b.bound, b.divides, b.counts, b.share, *declared_refreshes(b)]
+        for name, b in schema.items()
     ]
     return hashlib.sha256(json.dumps(layout).encode()).hexdigest()
+
+
+def declared_refreshes(block: Block) -> list[int]:
+    """Its number of refreshes, where it has several: nothing is written of a query by itself."""
+    return [] if block.refreshes == 1 else [block.refreshes]
 
 
 def upload_bytes(schema: Schema) -> int:

@@ -126,6 +126,11 @@ class Histories:
         positions = np.arange(indptr[-1]) + np.repeat(self.indptr[users] - indptr[:-1], counts)
         return Histories(indptr, self.items[positions], self.n_items)
 
+    def first(self, counts: Int64[np.ndarray, "users"]) -> "Histories":
+        """The first entries of every user, so many of each."""
+        place = np.arange(len(self)) - self.indptr[self.owners]
+        return Histories(_offsets(counts), self.items[place < counts[self.owners]], self.n_items)
+
     def union(self, other: "Histories") -> "Histories":
         """Items that a user has in either, each once: this one's entries first, then the new ones of `other`.
 

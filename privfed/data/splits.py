@@ -55,6 +55,8 @@ class SplitSpec(BaseModel):
         valid_from_train: Of a published split without a validation part, take one from the training part at
             random, so that settings can be chosen without a look at the test part ("published" only).
         seed: Seed of the random choice ("ratio", `valid_from_train`, and a share of donors).
+        arrivals: Refreshes of a year over which training items arrive, each of which brings as many, by time; null: all
+            are there from the first on.
         donors: People who open their history to the server and so leave the run (`privfed.data.donors`): a share of
             all, drawn from the seed alone, or their ids; null for nobody.
     """
@@ -69,13 +71,15 @@ class SplitSpec(BaseModel):
     valid_from_train: bool = False
     seed: Annotated[int, Field(ge=0)] = 0
     donors: Annotated[float, Field(gt=0, lt=1)] | tuple[str, ...] | None = None
+    arrivals: Annotated[int, Field(ge=2)] | None = None
 
     @model_serializer(mode="wrap")
     def _without_nobody(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
         """Without donors the fields are those of a split of everybody, and so is what is derived from them."""
         fields: dict[str, JsonValue] = handler(self)
-        if self.donors is None:
-            fields.pop("donors", None)
+        for name in ("donors", "arrivals"):
+            if getattr(self, name) is None:
+                fields.pop(name, None)
         return fields
 
     @model_validator(mode="after")
@@ -127,6 +131,7 @@ class Split:
         item_info: Public descriptions of the items, one row per item code; None where the data set has none.
         catalogue_derived: Whether the catalogue was read off the interactions.
         donors: People who opened their history, who are none of the users; None without any.
+        arrived: How many of its training items each user has at every refresh; None where nothing arrives.
 
     Raises:
         DataError: A part has another number of ratings than of items, or there are not as many rows of attributes as
@@ -145,12 +150,18 @@ class Split:
     item_info: pd.DataFrame | None = None
     catalogue_derived: bool = False
     donors: Donors | None = None
+    arrived: Int64[np.ndarray, "users refreshes"] | None = None
 
     def __post_init__(self) -> None:
         if self.attributes is not None and len(self.attributes) != self.train.n_users:
             raise DataError(
                 f"{self.source} has {self.train.n_users} users and attributes of {len(self.attributes)}: give one row "
                 "for each user, or attributes=None where users were left out"
+            )
+        if self.arrived is not None and (self.arrived[:, -1] != self.train.counts).any():
+            raise DataError(
+                f"{self.source} says which training items arrive when and the training part was changed since: give "
+                "the arrivals of that part, or arrived=None"
             )
         if self.ratings is None:
             return
@@ -192,6 +203,7 @@ class Split:
             ratings=ratings,
             attributes=None if self.attributes is None else self.attributes.iloc[rest],
             donors=Donors(users, self.train.subset(users)),
+            arrived=None if self.arrived is None else self.arrived[rest],
         )
 
     @cached_property
@@ -295,9 +307,28 @@ def split(interactions: Interactions, spec: SplitSpec) -> Split:
         attributes=interactions.attributes,
         item_info=interactions.item_info,
         catalogue_derived=interactions.card.catalogue_derived,
+        arrived=None if spec.arrivals is None else arrived(interactions, by_part[0], spec.arrivals),
     )
     donors = chosen_donors(spec.donors, interactions.user_ids, spec.seed, interactions.name)
     return everybody.without(donors) if len(donors) else everybody
+
+
+def arrived(
+    interactions: Interactions, rows: Int64[np.ndarray, "trained"], refreshes: int
+) -> Int64[np.ndarray, "users refreshes"]:
+    """How many of these rows each user has at every refresh, each of which brings as many rows, by time.
+
+    Raises:
+        DataError: No time is known.
+    """
+    if interactions.time is None:
+        raise DataError(f"{interactions.name} has no timestamps, so nothing arrives by time: leave split.arrivals out")
+    time = interactions.time[rows]
+    until = np.sort(time)[np.ceil(np.arange(1, refreshes + 1) * len(rows) / refreshes).astype(np.int64) - 1]
+    joins = np.bincount(
+        interactions.user[rows] * refreshes + np.searchsorted(until, time), minlength=interactions.n_users * refreshes
+    )
+    return joins.reshape(-1, refreshes).cumsum(1)
 
 
 def _wanted(interactions: Interactions, target: str | None) -> Bool[np.ndarray, "interactions"]:

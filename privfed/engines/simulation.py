@@ -24,7 +24,7 @@ from torch import Tensor
 from privfed.compute.devices import placed
 from privfed.compute.processes import ALONE, Processes
 from privfed.compute.tiles import TILE
-from privfed.contracts import Fidelity, Schema, upload_bytes
+from privfed.contracts import Fidelity, Schema, refreshes_of, upload_bytes
 from privfed.data import Histories
 from privfed.engines.aggregation import (
     Aggregation,
@@ -84,6 +84,7 @@ class SimulationProgress(BaseModel):
         uploads, clipped: number of uploads, and of those that the clip changed.
         clip_norms: of every step, where the plan adapts them.
         costs: of all processes.
+        accounts: norms that left under accounts of several releases, by user.
     """
 
     cohorts: int
@@ -91,6 +92,7 @@ class SimulationProgress(BaseModel):
     clipped: int
     clip_norms: dict[str, float]
     costs: SavedCosts
+    accounts: dict[str, list[float]] = {}
 
 
 class Simulation:
@@ -277,6 +279,8 @@ class Simulation:
                 f"round {query.cohort.round + 1} has {len(self._members)} clients, too few for the plan "
                 f"{self.plan.name!r}: it is aborted"
             )
+        if refreshes_of(query.schema) > 1 and self.processes.size > 1:
+            raise FederationError("devices keep accounts in one process, and several share them: start one process")
         self._queries += 1
         self.server_guard.record(query.cohort, query.step, query.query_id, query.schema, self._members)
 
@@ -286,6 +290,7 @@ class Simulation:
         if self._taps is not None:
             self._taps.begin(query, self._members, message, clip_norm)
         begin_query(self.clients, query.step, message)
+        self.client_guard.accounts.begin((query.cohort.id, query.query_id))
         for users in torch.split(self.processes.own(self._members, self.population), self.chunk_size(query.schema)):
             if len(users) == 0:
                 return
@@ -321,11 +326,13 @@ class Simulation:
             clipped=counts.clipped,
             clip_norms=self.server_guard.clip_norms,
             costs=self.total_costs().saved(),
+            accounts=self.client_guard.accounts.state(),
         )
 
     def restore(self, saved: SimulationProgress) -> None:
         """Continue from `progress()`; counts of all processes go on in the first."""
         self.cohorts, self.server_guard.clip_norms = saved.cohorts, saved.clip_norms
+        self.client_guard.accounts.load(saved.accounts)
         self.costs.restore(saved.costs, first=self.processes.first)
         if self.processes.first:
             self.client_guard.counts.uploads, self.client_guard.counts.clipped = saved.uploads, saved.clipped

@@ -12,9 +12,10 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.compute.tiles import TILE, tile_size, tiles
-from privfed.contracts import share_of, upload_bytes
+from privfed.contracts import Schema, account_of, refreshes_of, share_of, upload_bytes
 from privfed.federation import Call, Purpose, Streams
 from privfed.federation.grid import device_grid, release_upload_
+from privfed.guards.norm_accounts import NormAccounts
 from privfed.guards.quantising import UploadCode, coded_upload_bytes
 from privfed.guards.ring_code import KEY_WORDS, RingCode
 from privfed.guards.tier_weights import weights_of
@@ -25,6 +26,8 @@ from privfed.updates import ClientUpdates
 from secure_agg.encoding import RingElements
 
 BLOCKS_PER_QUERY = 65_536
+_ROUNDED_UP = 1 + 2.0**-20
+"""Float32 uploads err by less."""
 _NOISED_AT_ONCE, _NUMBERS_AT_ONCE = 4, 1 << 16
 """Of a tile of 16, clients whose noise is drawn together: the words of four item tables stay in the cache. Of small
 blocks so many numbers are."""
@@ -54,10 +57,17 @@ class ClientGuard:
         plan: the run's privacy plan.
         streams: the clients' own addressed randomness.
         tier: of all these clients, where their party knows it; None has each client's drawn, or as the plan names it.
+        accounts: what left these clients before; None begins anew.
+
+    Attributes:
+        accounts: of releases that share one.
     """
 
-    def __init__(self, plan: PrivacyPlan, streams: Streams, tier: str | None = None) -> None:
+    def __init__(
+        self, plan: PrivacyPlan, streams: Streams, tier: str | None = None, accounts: NormAccounts | None = None
+    ) -> None:
         self.plan, self._streams, self._tier = plan, streams, tier
+        self.accounts = NormAccounts() if accounts is None else accounts
         self.counts = ClipCounts()
         self._code = None if plan.upload_bits is None else UploadCode(plan.upload_bits)
         adaptive = plan.mechanism.adaptive_clip
@@ -108,7 +118,14 @@ class ClientGuard:
             bounds = clip.bounds(real)
         # Noise is sized for a whole clip norm, so a query that may use a share s of its square is clipped to sqrt(s).
         bound = torch.tensor(bounds, dtype=torch.float64).mul_(math.sqrt(share_of(updates.schema)))
+        account, whole = self._account(updates.schema), bound
+        if account is not None:
+            # What left before leaves so much of the norm of a year.
+            bound = bound * self.accounts.left(account, updates.clients).sqrt()
         factors = shrink_factors(norms, bound)
+        if account is not None:
+            squares = (norms * factors / whole).square() * _ROUNDED_UP
+            self.accounts.charge(account, updates.clients, torch.minimum(squares, (bound / whole).square()))
         if self.plan.tiers is not None:
             weights = self.weights(updates.clients)
             factors = factors * (weights if factors.dim() == 1 else weights.unsqueeze(1))
@@ -119,6 +136,13 @@ class ClientGuard:
         self.counts.clipped += clipped
         counted = self._counted_over_clip
         return len(updates) - clipped if counted == 1.0 else int((norms <= bound * counted).sum())
+
+    def _account(self, schema: Schema) -> str | None:
+        """The account that a query is counted under; None where it stands by itself."""
+        clip = self.plan.mechanism.clip
+        if refreshes_of(schema) == 1 or clip is None or clip.per_block is not None:
+            return None
+        return account_of(schema)
 
     def weights(self, users: Int64[Tensor, " users"]) -> Float[Tensor, " users"]:
         """What the clipped uploads of some users count in a sum; the same in every round."""
@@ -196,8 +220,11 @@ class ClientGuard:
         """
         users, uploads = call.clients[positions].tolist(), {name: values.cpu() for name, values in uploads.items()}
         keys = self._streams.words(Purpose.SHARE, call.round, call.query_id, users, KEY_WORDS if code.randomised else 0)
-        weights = self.weights(call.clients[positions]).tolist()
-        return [code.encode(uploads, at, keys[at].tobytes(), weight) for at, weight in enumerate(weights)]
+        weights = self.weights(call.clients[positions])
+        if (account := self._account(code.schema)) is not None:
+            # Rounding keeps to the norm that was counted, so that a year of rounded vectors has a bound, too.
+            weights = weights * self.accounts.sent(account, call.clients[positions]).sqrt()
+        return [code.encode(uploads, at, keys[at].tobytes(), weight) for at, weight in enumerate(weights.tolist())]
 
     def upload_bytes(self, updates: ClientUpdates) -> int:
         """Bytes these clients upload: dense where noise or a ring covers every coordinate, else as represented.

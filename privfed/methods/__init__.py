@@ -19,7 +19,7 @@ from privfed.methods.method import (
 )
 from privfed.methods.own import UnknownMethodError
 from privfed.methods.preset import PUBLISHED, Preset
-from privfed.methods.registry import method, methods, preset
+from privfed.methods.registry import method, methods, preset, refreshed
 from privfed.methods.torch_method import TorchConfig, TorchMethodError, torch_method
 
 __all__ = [
@@ -45,5 +45,6 @@ __all__ = [
     "method",
     "methods",
     "preset",
+    "refreshed",
     "torch_method",
 ]

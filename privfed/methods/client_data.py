@@ -47,6 +47,7 @@ class ClientData:
         fake_items: items whose rows are sent as padding; None without padding.
         ratings: what each user rated its training items, aligned with `positives.items`; None where the data have no
             ratings.
+        arrived: how many of its items, oldest first, a user has at every refresh of a year; None where nothing arrives.
         population: everybody, where the process hosts a part of a simulation's users only; None where it hosts all.
         storage: where the users' private state is kept.
 
@@ -60,6 +61,7 @@ class ClientData:
     answering: Histories | None = None
     fake_items: Histories | None = None
     ratings: Float32[np.ndarray, "interactions"] | None = None
+    arrived: Int64[np.ndarray, "users refreshes"] | None = None
     population: Population | None = None
     storage: Storage = MEMORY
 
@@ -75,7 +77,11 @@ class ClientData:
         """`negatives="train"` excludes training items only; `"all"` also the held-out ones (as published)."""
         excluded = split.train if negatives == "train" else split.seen
         return cls(
-            split.train, excluded, split.auxiliary, ratings=None if split.ratings is None else split.ratings.train
+            split.train,
+            excluded,
+            split.auxiliary,
+            ratings=None if split.ratings is None else split.ratings.train,
+            arrived=split.arrived,
         )
 
     def hosting(self, users: Int64[np.ndarray, " hosted"]) -> "ClientData":
@@ -94,6 +100,7 @@ class ClientData:
             None if self.answering is None else self.answering.subset(users),
             None if self.fake_items is None else self.fake_items.subset(users),
             ratings,
+            None if self.arrived is None else self.arrived[users],
             Population(users, self.positives),
             self.storage,
         )

@@ -163,6 +163,10 @@ class Training(Protocol):
         """
         return None
 
+    def rounds(self, config: Any) -> int | None:  # noqa: ARG002 (most methods train until it is enough)
+        """Rounds of a run where nobody says; None where the method does not mind."""
+        return None
+
     def preferred_chunk(self) -> Chunk | None:
         """Clients that are best trained together on the device in use; None leaves it to the engine."""
         return self.chunk if here() == HOST or self.host_work is not None else None
@@ -219,6 +223,7 @@ class Method:
         history_model: public tensors -> a module that turns histories `[n, items]` of 0 and 1 into scores
             `[n, items]`, as a device does that keeps nothing but its history; None where scores need more than that,
             or nobody has written the module yet.
+        refreshed: name of the method that publishes the same at every refresh of a year; empty where there is none.
     """
 
     name: str
@@ -233,3 +238,4 @@ class Method:
     presets: Mapping[str, Preset] = field(default_factory=dict)
     clip_norms: Sequence[DefaultClip] = ()
     history_model: Callable[[Mapping[str, Tensor]], nn.Module] | None = None
+    refreshed: str = ""

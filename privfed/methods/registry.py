@@ -32,6 +32,18 @@ def method(name: str) -> Method:
     return _found(name)[0]
 
 
+def refreshed(name: str) -> str:
+    """Name of the method that publishes what this one does at every refresh of a year.
+
+    Raises:
+        UnknownMethodError: there is none.
+    """
+    if not (found := method(name).refreshed):
+        known = ", ".join(sorted(other for other, registered in methods().items() if registered.refreshed))
+        raise UnknownMethodError(f"{name} keeps no running totals of a year: leave refreshes out, or choose {known}")
+    return found
+
+
 def preset(name: str) -> Preset | None:
     """The preset that a method's name carries; None where it carries none.
 

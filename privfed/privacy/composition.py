@@ -10,6 +10,7 @@ The rules, each of which was once a silent wrong epsilon:
   counts in full for each user who took part, and the worst user is reported.
 * Local steps that sample a user's interactions carry that sampling inside their event: that inclusion never leaves
   the device, so they amplify even where participation is visible.
+* Releases under one account count once for each user, whichever of them it took part in: devices see to that.
 * An exact or unbounded release makes the whole tree non-private. It is never a no-op.
 
 The order of releases does not change the composition, so equal ones are counted and 10,000 rounds stay fast.
@@ -25,6 +26,7 @@ from jaxtyping import Int64
 
 from privfed.privacy.accounting import dp_accounting, shares_event
 from privfed.privacy.events import (
+    Account,
     Bounded,
     Empty,
     Event,
@@ -52,6 +54,9 @@ class Releases:
     rate: float | None = None
 
     def __str__(self) -> str:
+        if isinstance(self.event, Account):
+            whole = Releases(self.event.whole, self.count)
+            return f"{self.event.queries} releases of {self.event.name} under one account, together {whole}"
         fields = self.event.model_dump(exclude={"kind"})
         numbers = ", ".join(
             f"{name.replace('_', ' ')} {value:.6g}" if isinstance(value, float) else f"{name.replace('_', ' ')} {value}"
@@ -130,7 +135,7 @@ class ParticipationCounts:
             return
         self.cohorts.setdefault(cohort_id, []).append(event)
         counts = self.uploads.setdefault(event, np.zeros(self.population, dtype=np.int64))
-        counts[took_part] += 1
+        counts[took_part] = 1 if isinstance(event, Account) else counts[took_part] + 1
 
     def composition(self, trust: Trust, sampling: Sampling) -> Composition:
         """Compose what was counted.
@@ -199,6 +204,8 @@ def _event(release: Releases) -> "DpEvent":
             event = dp.SelfComposedDpEvent(step, event.steps)
         case Shares():
             event = shares_event()(event.event)
+        case Account():
+            event = _event(Releases(event.whole, 1))
     if release.rate is not None:
         event = dp.PoissonSampledDpEvent(release.rate, event)
     return dp.SelfComposedDpEvent(event, release.count)

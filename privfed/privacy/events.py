@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from privfed.contracts import Schema, share_of
+from privfed.contracts import Schema, refreshes_of, share_of
 from secure_agg.noise import Law, NoiseEvent
 
 
@@ -97,6 +97,23 @@ class Shares(_Event):
         return math.sqrt(self.total_variance) / self.l2
 
 
+class Account(_Event):
+    """One of several releases of a year: whatever a user uploads to all of them together costs `whole`, once.
+
+    Devices keep account of the norms that left them, so which releases a user takes part in makes no difference.
+
+    Attributes:
+        name: of the account.
+        queries: releases that it covers.
+        whole: what all of them together are.
+    """
+
+    kind: Literal["account"] = "account"
+    name: str = Field(min_length=1)
+    queries: int = Field(ge=2)
+    whole: Annotated[Gaussian | Shares, Field(discriminator="kind")]
+
+
 class Exact(_Event):
     """Blocks released exactly, without noise: no finite epsilon, whatever else the query protects.
 
@@ -126,9 +143,9 @@ class Empty(_Event):
 
 
 Event = Annotated[
-    Laplace | Gaussian | SampledGaussian | Shares | Exact | Unbounded | Empty, Field(discriminator="kind")
+    Laplace | Gaussian | SampledGaussian | Shares | Account | Exact | Unbounded | Empty, Field(discriminator="kind")
 ]
-Bounded = Laplace | Gaussian | SampledGaussian | Shares
+Bounded = Laplace | Gaussian | SampledGaussian | Shares | Account
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +156,14 @@ class SchemaSummary:
         real, integer: names.
         coordinates: numbers in all real blocks together; rounding to a ring depends on it.
         share: of the squared clip norm that the real blocks may use together.
+        refreshes: queries that share the account of this one.
     """
 
     real: tuple[str, ...] = ()
     integer: tuple[str, ...] = ()
     coordinates: int = 1
     share: float = 1.0
+    refreshes: int = 1
 
     @classmethod
     def from_schema(cls, schema: Schema) -> "SchemaSummary":
@@ -154,6 +173,7 @@ class SchemaSummary:
             integer=tuple(name for name, block in schema.items() if block.kind == "integer"),
             coordinates=sum(block.size for block in schema.values() if block.kind == "real") or 1,
             share=share_of(schema),
+            refreshes=refreshes_of(schema),
         )
 
 

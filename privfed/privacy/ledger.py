@@ -21,6 +21,7 @@ few. What had to be dropped stands in a text file next to it, `ledger.notices` f
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privfed.privacy.composition import Composition, ParticipationCounts, compose
 from privfed.privacy.errors import EntryRefused, LedgerError, explain
-from privfed.privacy.events import Bounded, Event, SchemaSummary, Shares
+from privfed.privacy.events import Account, Bounded, Event, SchemaSummary, Shares
 from privfed.privacy.guarantee import Guarantee, guarantee_for
 from privfed.privacy.hash_chain import link, unlink
 from privfed.privacy.plan import PrivacyPlan, event_for
@@ -114,6 +115,7 @@ class Ledger:
         self._round_of: dict[int, int] = {}
         self._repeatable: set[Address] = set()
         self._tally = ParticipationCounts(population)
+        self._accounts: Counter[Event] = Counter()
         self._latest: tuple[NDArray[Any], str] | None = None
         if self.path is not None:
             if self.path.exists():
@@ -242,6 +244,7 @@ class Ledger:
             self._repeat(earlier, entry)
             return earlier
         self._check_cohort(entry)
+        self._check_account(entry.event)
         line, digest = link(self.head, entry.model_dump(mode="json"))
         self._append(line)
         self._record(entry, digest)
@@ -405,11 +408,20 @@ class Ledger:
             raise LedgerError(f"the query {entry.address} (cohort, step, index) is recorded twice")
         self._check_cohort(entry)
         self._check_mechanism(entry)
+        if isinstance(entry.event, Account):
+            self._accounts[entry.event] += 1
         self._tally.add(entry.cohort_id, entry.event, self._known(entry))
         self._entries.append(entry)
         self._digests.append(digest)
         self._addresses[entry.address] = entry
         self._cohort_of[entry.round], self._round_of[entry.cohort_id] = entry.cohort_id, entry.round
+
+    def _check_account(self, event: Event) -> None:
+        """An account covers so many releases: noise and rounding were sized for these."""
+        if isinstance(event, Account) and (made := self._accounts[event]) >= event.queries:
+            raise EntryRefused(
+                f"the account of {event.name} covers {event.queries} releases and {made} were made: begin a new year"
+            )
 
     def _check_mechanism(self, entry: Entry) -> None:
         """A bounded mechanism must be what this plan makes devices do: a file may have been edited."""
@@ -426,8 +438,12 @@ class Ledger:
         """What a recorded query is under this plan for somebody whose uploads count so much."""
         if not isinstance(entry.event, Bounded):
             return entry.event
-        coordinates = entry.event.coordinates if isinstance(entry.event, Shares) else 1
-        return event_for(self.plan, SchemaSummary(("any",), (), coordinates, entry.share), self.population, weight)
+        account = entry.event if isinstance(entry.event, Account) else None
+        name, refreshes = ("any", 1) if account is None else (account.name, account.queries)
+        event = entry.event if account is None else account.whole
+        coordinates = event.coordinates // refreshes if isinstance(event, Shares) else 1
+        schema = SchemaSummary((name,), (), coordinates, entry.share, refreshes)
+        return event_for(self.plan, schema, self.population, weight)
 
     def _known(self, entry: Entry) -> Int64[np.ndarray, " members"] | None:
         """Who took part, bounded by the population before a number of them is made."""

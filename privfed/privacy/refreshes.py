@@ -20,7 +20,8 @@ and the server adds up. A running total is then a prefix sum, for which noise th
 (Dwork, Naor, Pitassi and Rothblum 2010, and Chan, Shi and Song 2011, for the tree; Fichtenberger, Henzinger and
 Upadhyay 2023 for the square root of the prefix matrix, whose coefficients are c_0 = 1, c_j = c_(j-1) (2j - 1) / (2j)).
 The claim holds for a device that spends its norm at one refresh and for any division of it over several, because the
-norm of a mixed sum is convex in how it is divided.
+norm of a mixed sum is convex in how it is divided. `privfed.contracts.running_totals` is the form that devices and
+servers run: devices mix, so that noise is fresh in every sum and can be added in shares.
 """
 
 import math
@@ -31,6 +32,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float64
 
+from privfed.contracts import RunningTotals, square_root
 from privfed.privacy.errors import PlanError
 from privfed.privacy.gaussian_budget import gaussian_budget, solve_gaussian
 
@@ -124,17 +126,7 @@ def running_total_factor(refreshes: int, noise: Noise) -> float:
         levels = refreshes.bit_length()
         nodes = max(number.bit_count() for number in range(1, refreshes + 1))
         return math.sqrt(levels * nodes)
-    return float((square_root(refreshes) ** 2).sum())
-
-
-def square_root(refreshes: int) -> Float64[np.ndarray, " refreshes"]:
-    """First column of the lower triangular Toeplitz matrix whose square adds up all that came before.
-
-    White noise of deviation z times the norm of this column, mixed by the same matrix, makes running totals that are
-    (1 / z)-GDP together for a device that spends one unit of norm over the year.
-    """
-    ratios = np.arange(1, refreshes)
-    return np.concatenate([[1.0], np.cumprod((2 * ratios - 1) / (2 * ratios))])
+    return RunningTotals(refreshes).factor
 
 
 def correlated_noise(

@@ -1,6 +1,6 @@
 """Schemas that a plan has no noise or no bound for."""
 
-from privfed.contracts import Schema
+from privfed.contracts import Schema, refreshes_of
 from privfed.privacy.errors import PlanError
 from privfed.privacy.plan import PrivacyPlan
 
@@ -23,5 +23,16 @@ def refuse_unprotected_blocks(plan: PrivacyPlan, schema: Schema) -> None:
                 f"block {name!r} counts clients exactly, which the noise of the plan {plan.name!r} does not cover: "
                 f"aggregate with fixed denominators, and where tiers are counted set min_tier = 1"
             )
+    if refreshes_of(schema) > 1 and plan.mechanism.unbounded_reason is None:
+        _refuse_account(plan)
     if (clip := plan.mechanism.clip) is not None and clip.per_block is not None:
         clip.bounds([name for name, block in schema.items() if block.kind == "real"])
+
+
+def _refuse_account(plan: PrivacyPlan) -> None:
+    """Refuse a plan under which devices keep no account of a year."""
+    reason = plan.mechanism.account_refusal
+    if plan.amplifies:
+        reason = "participation is secret, and an account counts everybody in all releases: set sampling.kind = 'all'"
+    if reason is not None:
+        raise PlanError(f"releases that share one account cannot be had under the plan {plan.name!r}: {reason}")

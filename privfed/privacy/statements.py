@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from privfed.privacy.accounting import BASIC, CLOSED_FORMS, PLD, PRV, RDP, AccountedEpsilon
 from privfed.privacy.composition import Composition
+from privfed.privacy.events import Account
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.tiers import BudgetTiers
 from privfed.privacy.upload_bits import levels
@@ -49,9 +50,26 @@ def statements_for(
         sentences = ["Nothing has been released yet, so no privacy has been lost."]
     else:
         sentences = _guaranteed(plan, account, composition)
+        sentences += _accounts(account, composition)
         sentences += [] if plan.tiers is None else _chosen_budgets(plan, plan.tiers, of_tiers)
         sentences += _limits(plan, account, composition, population)
     return [*sentences, *_rounded(plan), *_always(plan, seeded=seeded)]
+
+
+def _accounts(account: AccountedEpsilon, composition: Composition) -> list[str]:
+    """What a year of releases counts as, and what it means to delete a person."""
+    held = [release.event for release in composition.releases if isinstance(release.event, Account)]
+    if not held:
+        return []
+    queries, names = max(event.queries for event in held), " and ".join(event.name for event in held)
+    return [
+        f"All {queries:,} releases of {names} that a year has are counted from the first one on: every device keeps "
+        "account of the norm that left it, which is that of one release, whenever a person joins and whatever "
+        "refreshes are missed. The next year is counted anew, and adds up.",
+        "Who leaves sends no more, and fades from later totals; what was published stays. Everything published with a "
+        f"person and without is within the same factor of {odds(account.epsilon)}, so deleting one takes no retraining "
+        "for that bound to hold, and cannot make it smaller.",
+    ]
 
 
 def assumptions_for(plan: PrivacyPlan, account: AccountedEpsilon) -> list[str]:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from privfed.contracts import Block, Schema, share_of
+from privfed.contracts import Block, Schema, refreshes_of, share_of
 from privfed.privacy.accounting import account
 from privfed.privacy.composition import Composition
 from privfed.privacy.errors import PlanError
@@ -66,7 +66,10 @@ def plan_for_target(
         epsilon=epsilon,
         delta=plan.delta,
         uploads=worst * len(queries) + extra_queries,
-        whole_uploads=worst * math.fsum(shares) + extra_queries * shares[0],
+        whole_uploads=math.fsum(
+            share * (1 if refreshes_of(query) > 1 else worst) for share, query in zip(shares, queries, strict=True)
+        )
+        + extra_queries * shares[0],
         rounds=rounds,
         round_share=queries_per_round * math.fsum(shares),
         rate=plan.sampling.rate if isinstance(plan.sampling, Poisson) and plan.amplifies else None,

@@ -11,7 +11,7 @@ Sources: Kairouz, Liu and Steinke (2102.06387), client and server procedure; Aga
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,14 @@ from secure_agg.errors import ConfigurationError
 from secure_agg.noise.event import NoiseEvent
 from secure_agg.noise.laws import Law
 from secure_agg.noise.rotation import Rotation
-from secure_agg.noise.rounding import DEFAULT_BETA, NORM_SLACK, conditional_round, l1_bound, rounded_norm_bound
+from secure_agg.noise.rounding import (
+    DEFAULT_BETA,
+    NORM_SLACK,
+    conditional_round,
+    joint_rounded_norm_bound,
+    l1_bound,
+    rounded_norm_bound,
+)
 from secure_agg.noise.shares import DEFAULT_FAILURE_PROBABILITY, DistributedNoise
 from secure_agg.noise.subkeys import subkey
 
@@ -146,6 +153,18 @@ class DistributedMechanism:
             l2=l2,
             l1=l1_bound(l2, self.coordinates),
             beta=self.beta,
+        )
+
+    def account_event(self, sums: int) -> NoiseEvent:
+        """The privacy event of several sums together, to which one client's vectors keep a joint norm of `clip`.
+
+        Every sum has noise of its own, and each vector is rounded within the bound of its own norm. Later vectors may
+        depend on sums that were opened before.
+        """
+        count = check_integer("sums", sums, minimum=1)
+        l2 = joint_rounded_norm_bound(self.radius, self.coordinates, count, self.beta)
+        return replace(
+            self.event(), coordinates=count * self.coordinates, l2=l2, l1=l1_bound(l2, count * self.coordinates)
         )
 
     def coordinate_bound(self, failure_probability: float = DEFAULT_FAILURE_PROBABILITY) -> int:

@@ -61,6 +61,26 @@ def rounded_norm_bound(radius: float, coordinates: int, beta: float = DEFAULT_BE
     return min(radius + root, math.sqrt(radius * radius + coordinates / 4.0 + deviation))
 
 
+def joint_rounded_norm_bound(radius: float, coordinates: int, vectors: int, beta: float = DEFAULT_BETA) -> float:
+    """The joint L2 norm that no rounded vectors exceed, each rounded within the bound of its own norm.
+
+    With norms r_t whose squares add up to R^2, sum_t r_t <= sqrt(T) R, so the two bounds of each vector add up to
+
+        (R + sqrt(T d))^2  and  R^2 + T d/4 + sqrt(2 ln(1/beta)) (sqrt(T) R + T sqrt(d)/2).
+
+    Args:
+        radius: R, in steps.
+        coordinates: d, of each vector.
+        vectors: T.
+        beta: as in `rounded_norm_bound`.
+    """
+    single, root = rounded_norm_bound(radius, coordinates, beta), math.sqrt(vectors * coordinates)
+    if vectors == 1 or beta == 0.0:
+        return single if vectors == 1 else radius + root
+    deviation = math.sqrt(2.0 * math.log(1.0 / beta)) * math.sqrt(vectors) * (radius + root / 2.0)
+    return min(radius + root, math.sqrt(radius * radius + root * root / 4.0 + deviation))
+
+
 def l1_bound(l2: float, coordinates: int) -> float:
     """Bound on the L1 norm of an integer vector of L2 norm `l2`."""
     # sqrt(d) l2 by Cauchy-Schwarz; l2^2 because |k| <= k^2 for integers.

@@ -62,6 +62,7 @@ _SMALL: dict[str, tuple[str, ...]] = {
     "fedrecon": ("dim=4",),
     "colr": ("dim=4", "rank=2"),
     "private-gram": (),
+    "private-gram-year": ("refreshes=2",),
     "dpals": ("dim=4",),
     "private-autoencoder": ("dim=4", "steps=3"),
     "puresvd": (),

@@ -11,11 +11,11 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from privfed.audit.report.records import Check
-from privfed.contracts import Schema, share_of
+from privfed.contracts import Schema, account_of, refreshes_of, share_of
 from privfed.engines.witness import Exchange
 from privfed.experiment import Experiment, RunResult
 from privfed.privacy import PrivacyPlan
-from privfed.privacy.events import Exact, Gaussian, Laplace, SampledGaussian, Shares
+from privfed.privacy.events import Account, Exact, Gaussian, Laplace, SampledGaussian, Shares, Unbounded
 from privfed.privacy.ledger import Entry
 from privfed.privacy.sampling import Poisson
 
@@ -80,6 +80,10 @@ def _mechanism(exchange: Exchange, entry: Entry) -> Iterator[str]:
     if not math.isclose(entry.share, share_of(exchange.schema), rel_tol=_RELATIVE):
         used = share_of(exchange.schema)
         yield f"{_named(exchange)}: the ledger records a share of {entry.share:g} of the clip norm, {used:g} was used"
+    refreshes = refreshes_of(exchange.schema)
+    recorded = entry.event.queries if isinstance(entry.event, Account) else 1
+    if recorded != refreshes and _has_real(exchange.schema) and not isinstance(entry.event, Exact | Unbounded):
+        yield f"{_named(exchange)}: {refreshes} releases share its account, and the ledger records {recorded}"
     coordinates = sum(block.size for block in exchange.schema.values() if block.kind == "real")
     if isinstance(entry.event, Shares) and entry.event.coordinates != (coordinates or 1):
         yield f"{_named(exchange)}: the ledger records {entry.event.coordinates} numbers, {coordinates} were sent"
@@ -171,7 +175,7 @@ def _composed(plan: PrivacyPlan, result: RunResult, released: Sequence[Exchange]
     if rates - {rate}:
         lowest = min(r for r in rates if r is not None)
         yield f"epsilon is amplified by sampling at rate {lowest:g}, the plan has {rate}"
-    queries = [exchange for exchange in released if _has_real(exchange.schema)]
+    queries = _counted(released)
     amplified = {exchange.cohort.id for exchange in queries}
     wanted = len(amplified) if rates else len(queries)
     counted = sum(release.count for release in releases)
@@ -206,7 +210,7 @@ def _at_least(plan: PrivacyPlan, released: Sequence[Exchange], weight: float = 1
     and its epsilon is exact (Balle and Wang 2018). Laplace releases cost at least what one of them does.
     Somebody whose clipped uploads are multiplied by a weight has that share of mu.
     """
-    shares = [share_of(exchange.schema) for exchange in released if _has_real(exchange.schema)]
+    shares = [share_of(exchange.schema) for exchange in _counted(released)]
     if not shares or plan.sampling.kind != "all" or plan.mechanism.unit == "interaction":
         return 0.0
     multipliers = [planned_multiplier(plan, share) for share in shares]
@@ -218,6 +222,17 @@ def _at_least(plan: PrivacyPlan, released: Sequence[Exchange], weight: float = 1
         one = max(1 / (m or math.inf) for m in multipliers)
         return max(one + 2 * math.log1p(-plan.delta * (1 + math.exp(-one / 2))), 0.0) if one < 50 else 0.0
     return 0.0
+
+
+def _counted(released: Sequence[Exchange]) -> list[Exchange]:
+    """Queries of real blocks that cost anything: of those that share an account, the first."""
+    counted: dict[object, Exchange] = {}
+    for place, exchange in enumerate(released):
+        refreshes = refreshes_of(exchange.schema)
+        key = place if refreshes == 1 else (account_of(exchange.schema), refreshes, share_of(exchange.schema))
+        if _has_real(exchange.schema):
+            counted.setdefault(key, exchange)
+    return list(counted.values())
 
 
 def _gaussian_epsilon(mu: float, delta: float) -> float:

@@ -64,6 +64,7 @@ class FederationConfig(BaseModel):
         min_nodes: smallest number of nodes whose sum is opened, beyond what the federation file asks for.
         seeded: keys of all users follow from the experiment's seed: a simulation over processes, which protects nobody.
         parts: held-out parts to measure, as far as nodes let sums of metrics leave.
+        until: rounds after which to stop, as for a refresh a week; started again, a server goes on. None ends the run.
         monitor: address at which health and metrics are served; None serves nothing.
         log: kind of the lines that follow the run.
     """
@@ -80,6 +81,7 @@ class FederationConfig(BaseModel):
     min_nodes: int = Field(3, ge=3, description="smallest number of nodes whose sum is opened")
     seeded: bool = Field(default=False, description="all keys follow from the seed: for trials")
     parts: tuple[Literal["valid", "test"], ...] = Field((), description="held-out parts to measure")
+    until: int | None = Field(None, ge=1, description="rounds after which to stop, to be started again later")
     monitor: str | None = Field(None, description="address of health and metrics, such as 127.0.0.1:9401")
     log: Literal["text", "json"] = Field("text", description="kind of log lines")
 
@@ -157,6 +159,7 @@ def _train(grid: Grid, federation: FederationConfig, monitor: ServerMonitor) -> 
         timeout=federation.timeout,
         min_nodes=federation.min_nodes,
         parts=federation.parts,
+        until=federation.until,
         progress=progress,
     )
     (federation.folder / RESULT).write_text(json.dumps(_result(trained, connected), indent=1))

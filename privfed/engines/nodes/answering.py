@@ -89,7 +89,7 @@ class Answering:
     def guard(self) -> ClientGuard:
         """Protects every upload under its user's own key."""
         tier = self._state.record.tier or None
-        return ClientGuard(self._state.plan, self._private_side.assembly.streams, tier)
+        return ClientGuard(self._state.plan, self._private_side.assembly.streams, tier, self._state.accounts().accounts)
 
     def _added(self, query: Query, members: _Members, aggregation: Aggregation[Aggregated]) -> Aggregated:
         self._add(query, members, aggregation)
@@ -104,6 +104,7 @@ class Answering:
         """
         self._private_side.begin(query)
         self._require_usable(query, members)
+        self._state.accounts().accounts.begin((query.cohort_id, query.query_id))
         failed = 0
         for call, received in self._private_side.calls(query, members):
             updates = self._computed(call, received)
@@ -120,6 +121,7 @@ class Answering:
                 "round %d, step %r: training failed for %d users, who send zeros; check the model that the server sent",
                 query.round + 1, query.step, failed,
             )  # fmt: skip
+        self._state.record_accounts()
         self._admission.record(query, members)
         self._private_side.stage(query)
 

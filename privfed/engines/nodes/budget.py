@@ -93,7 +93,7 @@ class Budget:
         if self._cleared[0] == like and left > 0:
             self._cleared = (like, left - 1)
             return
-        ahead = _AHEAD if ledger.plan.sampling.kind == "all" else 1
+        ahead = _AHEAD if ledger.plan.sampling.kind == "all" and schema.refreshes == 1 else 1
         while ahead > 1:
             with suppress(PolicyRefused):
                 self.accept_cost(self._after(ledger, ahead, cohort_id, round, step, index, schema, participants))

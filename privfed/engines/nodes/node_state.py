@@ -10,6 +10,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from privfed.engines.nodes.account_file import AccountFile
 from privfed.engines.nodes.announcement import ROOT_BYTES, Announcement
 from privfed.engines.nodes.budget import Budget, run_cost
 from privfed.engines.nodes.errors import StateError, UnknownRunError
@@ -32,6 +33,7 @@ class RunMemory:
         start: their private state as the run began.
         loaded: whether the clients have the private state that the next query starts from.
         ledger: of the run.
+        accounts: of releases of the run that share one.
         budget: over all runs.
         version: of the record that it belongs to.
     """
@@ -40,6 +42,7 @@ class RunMemory:
     start: dict[str, Tensor] = field(default_factory=dict)
     loaded: bool = False
     ledger: Ledger | None = None
+    accounts: AccountFile | None = None
     budget: Budget | None = None
     version: int = 0
 
@@ -197,6 +200,19 @@ class NodeState:
         if self.memory.ledger is None:
             self.memory.ledger = self._opened_ledger(self.run, self.record)
         return self.memory.ledger
+
+    def accounts(self) -> AccountFile:
+        """What has left this node's users of the norm that they may send in the announced run."""
+        if self.memory.accounts is None:
+            path = self.folder / f"account-{self._name}.jsonl"
+            self.memory.accounts = AccountFile(path, self.record.account_entries, self.record.account_head)
+        return self.memory.accounts
+
+    def record_accounts(self) -> None:
+        """Write what the query in progress takes of them, before anything of it leaves."""
+        kept = self.accounts()
+        kept.record()
+        self.record.account_entries, self.record.account_head = kept.entries, kept.head
 
     def _opened_ledger(self, run: Announcement, record: NodeRecord) -> Ledger:
         path, plan = self.folder / f"ledger-{run.run}.jsonl", run.config.privacy

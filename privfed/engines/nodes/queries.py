@@ -11,7 +11,7 @@ from jaxtyping import Int64
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from torch import Tensor
 
-from privfed.contracts import Block, Schema, UpdateError, schema_digest, upload_bytes
+from privfed.contracts import Block, Schema, UpdateError, declared_refreshes, refreshes_of, schema_digest, upload_bytes
 from privfed.engines.nodes.codec import Address, Array, Packet, is_name
 from privfed.engines.nodes.errors import MessageError
 from privfed.engines.nodes.printable import printable
@@ -44,11 +44,18 @@ _Side = Annotated[int, Field(strict=True, ge=0, le=_LARGEST_SIDE)]
 _Name = Annotated[str, Field(strict=True, max_length=200), AfterValidator(_named)]
 _Bound = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 _Flag = Annotated[bool, Field(strict=True)]
-_WireBlock = tuple[
+_Refreshes = Annotated[int, Field(strict=True, ge=2, le=2**16)]
+_SingleBlock = tuple[
     _Name, Annotated[list[_Side], Field(max_length=8)], Literal["real", "integer"], _Number, _Bound | None, _Flag,
     _Flag, _Number,
 ]  # fmt: skip
 """Name, shape, kind, weight, bound, divides, counts, share of a block."""
+_RefreshedBlock = tuple[
+    _Name, Annotated[list[_Side], Field(max_length=8)], Literal["real", "integer"], _Number, _Bound | None, _Flag,
+    _Flag, _Number, _Refreshes,
+]  # fmt: skip
+"""The same, and queries that share its account."""
+_WireBlock = _SingleBlock | _RefreshedBlock
 
 
 class _QueryFields(BaseModel):
@@ -109,7 +116,17 @@ class Query:
             "step": self.step,
             "members": None if self.members is None else to_ranges(self.members),
             "schema": [
-                [name, list(b.shape), b.kind, b.weight, b.bound, b.divides, b.counts, b.share]
+                [
+                    name,
+                    list(b.shape),
+                    b.kind,
+                    b.weight,
+                    b.bound,
+                    b.divides,
+                    b.counts,
+                    b.share,
+                    *declared_refreshes(b),
+                ]
                 for name, b in self.schema.items()
             ],
             "config": dict(self.message.config),
@@ -253,13 +270,15 @@ def _require_blocks(packet: Packet, schema: Schema) -> None:
 
 def _schema(listed: "list[_WireBlock]", max_bytes: int) -> Schema:
     schema: dict[str, Block] = {}
-    for name, shape, kind, weight, bound, divides, counts, share in listed:
+    for name, shape, kind, weight, bound, divides, counts, share, *refreshes in listed:
         if name in schema:
             raise MessageError(f"block {name!r} is listed twice; drop the message")
         try:
             schema[name] = Block(
-                tuple(shape), kind, weight=weight, bound=bound, divides=divides, counts=counts, share=share
-            )
+                tuple(shape), kind, weight=weight, bound=bound, divides=divides, counts=counts, share=share,
+                refreshes=refreshes[0] if refreshes else 1,
+            )  # fmt: skip
+            refreshes_of(schema)
         except UpdateError as error:
             raise MessageError(f"a block cannot be: {error}") from error
     if upload_bytes(schema) > max_bytes:

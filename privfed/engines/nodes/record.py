@@ -153,6 +153,8 @@ class NodeRecord(BaseModel):
         before: file to go back to where its release did not come about.
         charges: number of entries of the run's own ledger.
         head: of that ledger's hash chain; empty before the first entry.
+        account_entries: number of lines of the file of norms that have left users of the run.
+        account_head: digest of the last of these.
         salt: 64 hexadecimal digits that this node drew for the run: its users' keys follow from its root and from them.
         tier: of the node's users, as its policy named it when the node joined; empty where the plan has none.
         epoch: of the process that drew the noise of the latest query.
@@ -182,6 +184,8 @@ class NodeRecord(BaseModel):
     before: str | None = None
     charges: int = 0
     head: str = ""
+    account_entries: int = 0
+    account_head: str = ""
     salt: str = ""
     epoch: str = ""
     calls_digest: dict[int, str] = Field(default_factory=dict)

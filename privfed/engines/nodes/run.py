@@ -83,9 +83,10 @@ def train(
     timeout: float = 600.0,
     min_nodes: int = 3,
     parts: Sequence[Part] = (),
+    until: int | None = None,
     progress: Progress | None = None,
 ) -> NodesResult:
-    """Train for the configured rounds; where the folder holds a run that was interrupted, continue it.
+    """Train for the configured rounds, or up to one of them; a run in the folder that was interrupted is continued.
 
     Args:
         config: of the experiment. Its seed decides keys only where `seeded`.
@@ -97,6 +98,7 @@ def train(
         timeout: seconds in which nodes answer a stage.
         min_nodes: smallest number of nodes whose sum is opened, beyond what the federation file asks for.
         parts: held-out parts to measure in evaluated rounds; nodes decide whether they answer.
+        until: rounds after which to stop, as for a refresh a week; calling again goes on. None ends the run.
         progress: called after every round with its report.
 
     Raises:
@@ -121,18 +123,20 @@ def train(
     )  # fmt: skip
     history: list[RoundEvaluation] = []
     first = _restored(folder, federation, assembly.server, ledger, history)
-    for t in range(first, config.rounds):
+    last = config.rounds if until is None else min(until, config.rounds)
+    for t in range(first, last):
         started, evaluated = time.perf_counter(), None
         federation.run(assembly.server, t)
         if parts and config.evaluated(t):
             evaluated = RoundEvaluation(t, dict(federation.measure(assembly.server.public(), t, parts)))
             history.append(evaluated)
-        if (t + 1) % config.checkpoint_every == 0 or t + 1 == config.rounds:
+        if (t + 1) % config.checkpoint_every == 0 or t + 1 == last:
             _save(folder, t + 1, federation, assembly.server, ledger, history)
             journal.clear()
         if progress is not None:
             progress(round_report(federation, t, time.perf_counter() - started, evaluated))
-    federation.finish()
+    if last == config.rounds:
+        federation.finish()
     guarantee = ledger.guarantee(seeded=seeded)
     disclosed = [
         *assembly.registered.disclosure.side_disclosures(config.settings()),

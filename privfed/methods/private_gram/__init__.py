@@ -12,14 +12,19 @@ Mironov, "Differentially private recommender systems", KDD 2009; Dwork, Talwar, 
 shrinkage of eigenpairs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 from privfed.contracts import DefaultClip, MethodTraits
+from privfed.federation import Clients, Server, Streams
 from privfed.methods.attack_surface import NoItemRows
-from privfed.methods.method import Method, PlannedQuery, ServerReads, Training
+from privfed.methods.client_data import ClientData
+from privfed.methods.method import Method, PlannedQuery, PublicInfo, ServerReads, Training
 from privfed.methods.private_gram.client import PrivateGramClients
 from privfed.methods.private_gram.config import HeadShown, PrivateGramConfig, PrivateGramConstants
 from privfed.methods.private_gram.history_model import GramModel
+from privfed.methods.private_gram.refreshed import RefreshedGramClients, RefreshedGramConfig, RefreshedGramServer
 from privfed.methods.private_gram.server import NoFeaturesError, PrivateGramServer
 from privfed.methods.shared.popular_head import ORDER
 
@@ -27,8 +32,8 @@ from privfed.methods.shared.popular_head import ORDER
 class PrivateGramTraining(Training):
     """Two sums are released once; the server estimates, and devices score."""
 
-    server = PrivateGramServer
-    clients = PrivateGramClients
+    server: Callable[[Any, PublicInfo, Streams], Server] = PrivateGramServer
+    clients: Callable[[Any, ClientData, Streams], Clients] = PrivateGramClients
     step = None
     popularity_order = ORDER
     post_processing = frozenset({"select", "beyond_head", "smoothing", "year_scale", "rank", "threshold"})
@@ -39,6 +44,18 @@ class PrivateGramTraining(Training):
     def program(self, server: PrivateGramServer) -> Sequence[PlannedQuery]:
         """All queries of the one round."""
         return server.program()
+
+
+class RefreshedGramTraining(PrivateGramTraining):
+    """Two sums are released at every refresh of a year, under one account."""
+
+    server = RefreshedGramServer
+    clients = RefreshedGramClients
+    post_processing = frozenset()
+
+    def rounds(self, config: RefreshedGramConfig) -> int:
+        """One for each refresh."""
+        return config.refreshes
 
 
 METHOD = Method(
@@ -62,14 +79,38 @@ METHOD = Method(
             "the queries of a user have a joint norm of 1, whatever the history, so nothing is clipped",
         ),
     ),
+    refreshed="private-gram-year",
+)
+
+YEAR = replace(
+    METHOD,
+    name="private-gram-year",
+    title="private-gram, published at every refresh of a year for the epsilon of one release",
+    display_name="Private Gram, a year",
+    source="running totals by the square-root mechanism of Fichtenberger, Henzinger and Upadhyay, 2023",
+    config=RefreshedGramConfig,
+    traits=MethodTraits(release="total", upload="rows"),
+    training=RefreshedGramTraining(),
+    disclosure=ServerReads(
+        "at every refresh, two sums over everybody: of unit histories, and of outer products of centred ones on the "
+        "most popular items"
+    ),
+    clip_norms=(
+        DefaultClip("upload", 1.0, 1, "what a user sends in a year has a joint norm of 1, so nothing is clipped"),
+    ),
+    refreshed="",
 )
 
 __all__ = [
     "METHOD",
+    "YEAR",
     "HeadShown",
     "NoFeaturesError",
     "PrivateGramClients",
     "PrivateGramConfig",
     "PrivateGramConstants",
     "PrivateGramServer",
+    "RefreshedGramClients",
+    "RefreshedGramConfig",
+    "RefreshedGramServer",
 ]

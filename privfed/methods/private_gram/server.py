@@ -107,7 +107,7 @@ class PrivateGramServer:
             return
         cohort = federation.sample_cohort(t)
         popularity = self._popularity(federation, cohort, self.schemas[0])
-        deviation = self._deviation(self.schemas[0][POPULARITY])
+        deviation = self._deviation(self.schemas[0])
         shown = HeadShown.from_popularity(popularity, cohort.expected, deviation)
         self.decisions = {"mean root of history lengths": shown.root_length, "items above noise": shown.standing_out}
         few = len(self.schemas) > 1 and shown.standing_out < self.config.min_items
@@ -158,8 +158,9 @@ class PrivateGramServer:
     def _block(self, shape: tuple[int, ...], share: float) -> Block:
         return unit_block(shape, self.sums.unit, share)
 
-    def _deviation(self, block: Block) -> float:
-        """Standard deviation of the noise on a released sum of this block."""
+    def _deviation(self, schema: Schema) -> float:
+        """Standard deviation of the noise on a released sum of the one block of a query."""
+        (block,) = schema.values()
         return self.sums.deviation / block.weight
 
     def _popularity(self, federation: Federation, cohort: Cohort, schema: Schema) -> Float64[Tensor, " items"]:
@@ -225,12 +226,12 @@ class PrivateGramServer:
         side = self.constants.head
         head = self._rank(popularity, deviation, side)
         schema, message = self._gram_schema(diagonal=not short), self._relation()
-        release = federation.aggregate(GRAM, cohort, message, schema)
+        gram = self._gram(federation, cohort, message, schema, diagonal=not short)
         evidence = NoisyGram(
-            gram=on_host(unpacked(release.sums[GRAM], side, diagonal=not short)),
+            gram=on_host(gram),
             popularity=on_host(head.popularity),
-            clients=cohort.expected,
-            deviation=self._deviation(schema[GRAM]),
+            clients=self._people(gram, cohort),
+            deviation=self._deviation(schema),
             content=self._content(head.items, head.items),
             diagonal=not short,
             max_pairs=self.config.rank,
@@ -245,6 +246,17 @@ class PrivateGramServer:
         self.tensors[WEIGHTS] = placed(evidence.weights(recipe)).float()
         if self.config.beyond_head == "content":
             self._reach(evidence, recipe, head, popularity)
+
+    def _gram(
+        self, federation: Federation, cohort: Cohort, message: Message, schema: Schema, *, diagonal: bool
+    ) -> Float64[Tensor, "side side"]:
+        """The released Gram matrix."""
+        sums = federation.aggregate(GRAM, cohort, message, schema).sums
+        return unpacked(sums[GRAM], self.constants.head, diagonal=diagonal)
+
+    def _people(self, gram: Float64[Tensor, "side side"], cohort: Cohort) -> float:  # noqa: ARG002 (all are expected)
+        """How many histories are in it."""
+        return cohort.expected
 
     def _content(self, rows: Int64[Tensor, " j"], items: Int64[Tensor, " k"]) -> Content | None:
         """Kernels between some items and others; None where nothing is known of items."""

@@ -51,9 +51,9 @@ def unit_block(shape: tuple[int, ...], unit: float, share: float) -> Block:
     return Block(shape, weight=unit * math.sqrt(share), share=share)
 
 
-def unit_histories(rows: OwnRows, call: Call) -> ClientUpdates:
-    """The unit vector along the own items: 1 over the root of how many there are, for each."""
-    values = (WITHIN / rows.counts.double().sqrt())[rows.owner].float().unsqueeze(1)
+def unit_histories(rows: OwnRows, call: Call, lengths: Float64[Tensor, " clients"] | float = 1.0) -> ClientUpdates:
+    """The vector along the own items, of length 1 or as given: 1 over the root of how many there are, for each."""
+    values = (WITHIN * lengths / rows.counts.double().sqrt())[rows.owner].float().unsqueeze(1)
     return ClientUpdates(call.clients, call.schema, [Rows(POPULARITY, rows.owner, rows.items, values)])
 
 

@@ -30,7 +30,7 @@ from pydantic import Field
 
 from privfed.contracts import Clipped, MethodProfile, NoisySteps, ReleaseKind, Schema
 from privfed.privacy.errors import PlanError
-from privfed.privacy.events import Event, SchemaSummary, Unbounded
+from privfed.privacy.events import Event, Gaussian, SchemaSummary, Shares, Unbounded
 from privfed.privacy.mechanisms.clipping import CONFIG, AdaptiveClip, Clip
 from privfed.privacy.mechanisms.masking import Masking, NoiseShares
 from privfed.privacy.mechanisms.secret_sharing import SecretSharing
@@ -234,6 +234,21 @@ class Mechanism(Family):
         """
         del schema, max_cohort, weight
         return Unbounded(reason=f"no accounting of weighted uploads is known for the mechanism {self.kind}")
+
+    @property
+    def account_refusal(self) -> str | None:
+        """Why several releases cannot share one account under it, as a clause after a colon; None where they can."""
+        return "it adds no Gaussian noise to a sum of clipped uploads: choose central-gaussian or distributed-gaussian"
+
+    def account_event(self, schema: SchemaSummary, max_cohort: int, weight: float) -> Gaussian | Shares:
+        """What all `schema.refreshes` releases of an account are together, for somebody of this weight.
+
+        Given what was released before, two worlds differ in release t by a vector u_t, and devices see to it that the
+        squared norms of all u_t add up to the squared bound of a single query, surely. As divergences of independent
+        noise add up and depend on |u_t|^2 alone, it is one release whose vector is all u_t, one after the other.
+        """
+        del schema, max_cohort, weight
+        raise PlanError(f"no accounts are known for the mechanism {self.kind}")
 
     # What its readers are told ----------------------------------------------------------------------------------------
 

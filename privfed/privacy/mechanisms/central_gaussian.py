@@ -128,12 +128,27 @@ class CentralGaussian(L2Clipped):
         return None if self.adaptive_clip is None else FOLLOWED
 
     def weighted_event(self, schema: SchemaSummary, max_cohort: int, weight: float) -> Event:
+        return self._rounded(schema, max_cohort, weight)
+
+    @property
+    def account_refusal(self) -> str | None:
+        if self.adaptive_clip is not None:
+            return "its clip norm follows the data, and an account is in units of one: give a clip_norm"
+        return None if self.clipping == "flat" else "an account is of the joint norm: use clipping = 'flat'"
+
+    def account_event(self, schema: SchemaSummary, max_cohort: int, weight: float) -> Gaussian:
+        return self._rounded(schema, max_cohort, weight)
+
+    def _rounded(self, schema: SchemaSummary, max_cohort: int, weight: float) -> Gaussian:
+        """The event of somebody whose uploads to all refreshes have a joint norm of `weight`."""
         # A sum moves by weight C and by the rounding that noise is widened for, r C; noise has z C (1 + r).
         # The terms of r are in `privfed.federation.grid`: n^2 2^-52, and s sqrt(d) <= 2^-12 C or, of a sum of less than
         # 2^32 numbers whose noise is very wide, <= 2^-32 z C 2^16. The larger r is, the less this claims.
         z = self.query_multiplier(schema.share)
         rounding = max_cohort**2 * 2.0**-52 + max(2.0**-12, z * 2.0**-16)
-        return Gaussian(noise_multiplier=z * (1 + rounding) / (weight + rounding))
+        # Every refresh rounds: sqrt(sum_t (|u_t| + r)^2) <= sqrt(sum_t |u_t|^2) + sqrt(T) r.
+        distance = weight + math.sqrt(schema.refreshes) * rounding
+        return Gaussian(noise_multiplier=z * (1 + rounding) / distance)
 
     def requirements(self) -> list[str]:
         clip = "the announced clip norm" if self.adaptive_clip else f"C = {self.clip_norm:g}"

@@ -101,6 +101,14 @@ class DistributedGaussian(L2Clipped):
         code = self.masking.noised(self.noise_shares, schema.coordinates, max_cohort, schema.share)
         return Shares.from_event(weighted(code, weight).event())
 
+    @property
+    def account_refusal(self) -> str | None:
+        return None if self.clipping == "flat" else "an account is of the joint norm: use clipping = 'flat'"
+
+    def account_event(self, schema: SchemaSummary, max_cohort: int, weight: float) -> Shares:
+        code = self.masking.noised(self.noise_shares, schema.coordinates, max_cohort, schema.share)
+        return Shares.from_event(weighted(code, weight).account_event(schema.refreshes))
+
     def requirements(self) -> list[str]:
         return [
             f"Every device clips to a joint L2 norm of C = {self.clip_norm:g}, rounds to whole steps and adds "
