@@ -232,20 +232,27 @@ class Transcript:
         return seen
 
     def joined(self, tap: Tap) -> list[Observation]:
-        """One observation per tapped round, users ascending."""
-        out = []
-        for round in sorted({o.round for o in self.observations if o.tap == tap}):
-            chunks = [o for o in self.observations if o.tap == tap and o.round == round]
-            if tap in ("sum", "model", "message"):
-                out.extend(chunks)
-                continue
-            users = torch.cat([o.users for o in chunks])
-            tensors = {name: torch.cat([o.tensors[name] for o in chunks]) for name in chunks[0].tensors}
-            if not (users.diff() > 0).all():
-                order = users.argsort()
-                users, tensors = users[order], {name: values[order] for name, values in tensors.items()}
-            out.append(Observation(tap, round, users, tensors))
-        return out
+        """One observation per tapped round, users ascending.
+
+        It takes the place of those of its chunks, which are as large again: gigabytes where uploads are dense.
+        """
+        if tap in ("sum", "model", "message"):
+            return sorted((o for o in self.observations if o.tap == tap), key=lambda seen: seen.round)
+        rounds = sorted({o.round for o in self.observations if o.tap == tap})
+        return [self._joined(tap, round) for round in rounds]
+
+    def _joined(self, tap: Tap, round: int) -> Observation:
+        chunks = [o for o in self.observations if o.tap == tap and o.round == round]
+        if len(chunks) == 1 and bool((chunks[0].users.diff() > 0).all()):
+            return chunks[0]
+        users = torch.cat([o.users for o in chunks])
+        tensors = {name: torch.cat([o.tensors[name] for o in chunks]) for name in chunks[0].tensors}
+        if not (users.diff() > 0).all():
+            order = users.argsort()
+            users, tensors = users[order], {name: values[order] for name, values in tensors.items()}
+        whole = Observation(tap, round, users, tensors)
+        self.observations = [whole, *(o for o in self.observations if o.tap != tap or o.round != round)]
+        return whole
 
     def save(self, folder: Path) -> None:
         """Write a safetensors file per tap and round (and sum of a round) into `folder`, each whole or not at all."""

@@ -27,7 +27,7 @@ def examined(received: Mapping[str, Any], max_bytes: int) -> dict[str, Tensor]:
     Raises:
         NodeRefused: naming the first tensor that cannot be bounded.
     """
-    refuse_large(sum(getattr(values, "nbytes", 0) for values in received.values()), max_bytes)
+    refuse_large(sum(_bytes(values) for values in received.values()), max_bytes)
     model = {name: _copied(name, values) for name, values in received.items()}
     for name, values in model.items():
         _refuse_unbounded(name, values)
@@ -76,6 +76,13 @@ def updated(before: Mapping[str, Tensor], update: Float[Tensor, " coordinates"])
         name: (values.double() + change.view(values.shape).double()).to(values.dtype)
         for (name, values), change in zip(before.items(), torch.split(update, sizes), strict=True)
     }
+
+
+def _bytes(values: Any) -> int:
+    """Size of values as dense numbers; 0 for what holds none, which is refused in another sentence."""
+    if isinstance(values, Tensor):
+        return values.numel() * values.element_size()
+    return values.nbytes if isinstance(values, np.ndarray) else 0
 
 
 def _copied(name: str, values: Any) -> Tensor:
