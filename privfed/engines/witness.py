@@ -17,7 +17,7 @@ from jaxtyping import Float, Float64, Int64, Num
 from torch import Tensor
 
 from privfed.compute.tiles import TILE
-from privfed.contracts import Schema, share_of
+from privfed.contracts import Schema, account_of, refreshes_of, share_of
 from privfed.federation import (
     Call,
     Clients,
@@ -127,6 +127,7 @@ class Witness:
     kept: Collection[int] = ()
     forced: Forced | None = None
     exchanges: list[Exchange] = field(default_factory=list)
+    _spent: dict[str, Tensor] = field(default_factory=dict)
 
     def clients(self, clients: Clients) -> Clients:
         """The same clients, watched."""
@@ -159,7 +160,8 @@ class Witness:
         if self.digests:
             exchange.received.append(message_digest(message))
         clip = self.plan.mechanism.clip
-        looks = call.round in self.watched and clip is not None
+        # What left in earlier rounds shortens uploads that share an account, so none of these is left out.
+        looks = clip is not None and (call.round in self.watched or refreshes_of(exchange.schema) > 1)
         if not (looks or self.digests):
             return
         for tile in torch.split(torch.arange(len(updates)), TILE):
@@ -180,7 +182,10 @@ class Witness:
             updates.scale_((call.clients != self.silent).double())
 
     def _add(self, exchange: Exchange, call: Call, users: Tensor, uploads: Mapping[str, Tensor]) -> None:
-        clipped, within = clipped_uploads(uploads, self.plan, exchange.schema, exchange.clip_norm)
+        left = self._left(exchange.schema, users)
+        clipped, within = clipped_uploads(uploads, self.plan, exchange.schema, exchange.clip_norm, left)
+        if left is not None:
+            self._spend(exchange, users, clipped)
         if self.plan.tiers is not None:
             counts = weights_of(self.plan.tiers, call.streams, users).float()
             clipped = {name: values * counts.view(-1, *[1] * (values.dim() - 1)) for name, values in clipped.items()}
@@ -192,6 +197,26 @@ class Witness:
         for name, values in clipped.items():
             total = values.sum(0, dtype=torch.float64)
             exchange.clipped[name] = exchange.clipped[name] + total if name in exchange.clipped else total
+
+    def _left(self, schema: Schema, users: Tensor) -> Float64[Tensor, " n"] | None:
+        """What users may still send of the squared norm of an account; None where a query stands by itself."""
+        if refreshes_of(schema) == 1:
+            return None
+        spent = self._spent.setdefault(account_of(schema), torch.zeros(0, dtype=torch.float64))
+        missing = int(users.max()) + 1 - len(spent)
+        if missing > 0:
+            spent = self._spent[account_of(schema)] = torch.cat([spent, spent.new_zeros(missing)])
+        return (1 - spent[users]).clamp(min=0)
+
+    def _spend(self, exchange: Exchange, users: Tensor, clipped: Mapping[str, Tensor]) -> None:
+        """Count what leaves, by more than float32 may err by."""
+        clip = self.plan.mechanism.clip
+        whole = share_of(exchange.schema) * (exchange.clip_norm or (clip.norm if clip is not None else 1.0)) ** 2
+        squares = sum(
+            (flat_rows(values).double() * exchange.schema[name].weight).square().sum(1)
+            for name, values in clipped.items()
+        )
+        self._spent[account_of(exchange.schema)][users] += squares * (1 + 2.0**-20) / whole
 
     def total(self, exchange: Exchange, total: Total) -> None:
         """A sum was released."""
@@ -288,7 +313,11 @@ def flat_rows(values: Num[Tensor, "n ..."]) -> Num[Tensor, "n size"]:
 
 
 def clipped_uploads(
-    uploads: Mapping[str, Tensor], plan: PrivacyPlan, schema: Schema, announced: float | None
+    uploads: Mapping[str, Tensor],
+    plan: PrivacyPlan,
+    schema: Schema,
+    announced: float | None,
+    left: Float64[Tensor, " n"] | None = None,
 ) -> tuple[dict[str, Tensor], Float[Tensor, " n"]]:
     """Real blocks `[n, *shape]` of n uploads, clipped as the plan says, and who counts as within the clip norm.
 
@@ -299,6 +328,7 @@ def clipped_uploads(
         plan: with a clip.
         schema: of the query.
         announced: clip norm that replaces the plan's, where the plan adapts it.
+        left: of the squared norm of the account that the query shares with others; None where it stands by itself.
     """
     clip = plan.mechanism.clip
     real = {name: values for name, values in uploads.items() if schema[name].kind == "real"}
@@ -312,6 +342,8 @@ def clipped_uploads(
     if clip.per_block is None:
         norms = powers.sum(1, keepdim=True) ** (1 / clip.order)
         bounds = torch.tensor([(announced or clip.norm) * reach], dtype=torch.float64)
+        if left is not None:
+            bounds = bounds * left.sqrt().unsqueeze(1)
     else:
         norms, bounds = powers.sqrt(), torch.tensor(clip.bounds(list(real)), dtype=torch.float64) * reach
     factors = (bounds / norms.clamp(min=1e-300)).clamp(max=1.0).expand(-1, len(real))

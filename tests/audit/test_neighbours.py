@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from privfed.audit.checks.check_run import check_run
 from privfed.audit.checks.neighbours import (
     NeighbourDifference,
     grid_of,
@@ -12,8 +13,10 @@ from privfed.audit.checks.neighbours import (
     sampled_users,
 )
 from privfed.data import Split, SplitSpec, load, split
+from privfed.experiment import Experiment
+from privfed.guards.norm_accounts import NormAccounts
 from privfed.privacy import PrivacyPlan
-from privfed.setup.config import ExperimentConfig
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 CENTRAL = PrivacyPlan.parse("central-gaussian:noise_multiplier=2,clip_norm=1")
 LOCAL = PrivacyPlan.parse("local-laplace:epsilon0=1,clip_norm=1")
@@ -76,6 +79,32 @@ def test_a_sum_moves_by_exactly_the_clip_norm(parts: Split) -> None:
     moved = [d for d in replay("fedmf", CENTRAL, parts) if d.what == "a released sum"]
     assert len(moved) == 4
     assert all(0.999 < d.value <= d.bound < 1.01 for d in moved)
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["accounts", "no accounts"])
+def test_sums_of_a_year_move_together_by_no_more_than_one_release(
+    keeps: bool, parts: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not keeps:
+        monkeypatch.setattr(NormAccounts, "left", lambda _, name, users: torch.ones(len(users), dtype=torch.float64))
+    found = replay("private-gram-year", CENTRAL, parts)
+    together = [d for d in found if d.what == "the 2 released sums of one account together"]
+    assert together
+    assert all(d.holds for d in together) == keeps
+    assert not keeps or all(d.holds for d in found)
+
+
+@pytest.mark.parametrize("words", ["central-gaussian:", "distributed-gaussian:n_min_honest=60,"])
+def test_a_sound_year_is_not_accused(words: str, parts: Split) -> None:
+    config = ExperimentConfig(
+        data="synthetic-small",
+        method={"name": "private-gram-year", "refreshes": 3},
+        privacy=PrivacyPlan.parse(f"{words}noise_multiplier=2,clip_norm=1"),
+        rounds=3,
+        taps=TapConfig(places=("wire", "sum"), users=20, rounds=(2,)),
+    )
+    experiment = Experiment(config, parts)
+    assert [row for row in check_run(experiment, experiment.run(parts=())) if not row.passed] == []
 
 
 @pytest.mark.parametrize("method", ["gpfedrec", "fedmf", "fedvae"])

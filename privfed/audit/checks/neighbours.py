@@ -24,6 +24,7 @@ all lie on.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,7 +37,7 @@ from torch import Tensor
 from privfed.audit.checks.added_noise import deviation_of_a_sum
 from privfed.audit.checks.transcript_ledger import min_members
 from privfed.audit.report.records import Check
-from privfed.contracts import Schema, share_of
+from privfed.contracts import Schema, account_of, refreshes_of, share_of
 from privfed.data import Histories, Split
 from privfed.engines.cohorts import members
 from privfed.engines.simulation import Simulation
@@ -252,6 +253,18 @@ class _World:
         self.server = self.witness.server(self.experiment.server)
         self.given: list[Total | dict[str, Tensor]] = []
         self.witness.forced = self._keep
+        self._moved: defaultdict[str, list[_Moved]] = defaultdict(list)
+
+    def account(self, schema: Schema, moved: "_Moved", bound: float, t: int) -> "Iterator[NeighbourDifference]":
+        """How far all sums so far that share an account have moved together: by what one query may."""
+        if refreshes_of(schema) == 1:
+            return
+        sums = self._moved[account_of(schema)]
+        sums.append(moved)
+        value, slack = (math.hypot(*(getattr(one, name) for one in sums)) for name in ("value", "slack"))
+        user = self.user if self.user is not None else -1
+        what = f"the {len(sums)} released sums of one account together"
+        yield NeighbourDifference(user, t, what, account_of(schema), value, bound + slack)
 
     def round(self, t: int, original: "_World | None" = None) -> None:
         """Run round `t`; with the releases of another world, where one is given."""
@@ -400,6 +413,7 @@ def _release_differences(a: _World, b: _World, one: Exchange, two: Exchange, t: 
         slack = _slack(plan, one.released, two.released, one, a.experiment.n_users)
         moved = _moved(one.released, two.released, one.schema, clip.order, slack)
         yield NeighbourDifference(user, t, "a released sum", one.step, moved.value, steps * bound + moved.slack)
+        yield from b.account(one.schema, moved, steps * bound, t)
         yield from _unclipped(plan, one, a.experiment.n_users, user, t)
         away = _apart(one.noise(), two.noise(), slack)
         yield NeighbourDifference(user, t, "the noise of a sum, in steps of rounding", one.step, away, _STEPS)
