@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from benchmarks.figures import figure, signed
+from benchmarks.figures import figure
 from benchmarks.five_tables import STAGES, popularity, settings
 from benchmarks.harness import RESULTS, ROOT, results
 from benchmarks.markdown import table
@@ -136,14 +136,14 @@ def mechanisms(name: str) -> list[str]:
         [
             one.mechanism,
             STAGES[one.stage] if one.stage < 2 else one.guarantee,
-            signed(one.excess, 2),
+            f"{figure(one.auc, 2)} / {figure(one.auc - one.excess, 2)}",
             one.attack,
             f"{100 * (one.ndcg / base - 1):+.0f} %",
         ]
         for one in settings()
         if one.system == name
     ]
-    head = ["mechanism", "guaranteed", "strongest attack less popularity, AUC", "attack", "NDCG@10 against popularity"]
+    head = ["mechanism", "guaranteed", "strongest attack / popularity, AUC", "attack", "NDCG@10 against popularity"]
     return table(head, rows, "llrlr")
 
 

@@ -125,7 +125,7 @@ class ClientGuard:
         factors = shrink_factors(norms, bound)
         if account is not None:
             squares = (norms * factors / whole).square() * _ROUNDED_UP
-            self.accounts.charge(account, updates.clients, torch.minimum(squares, (bound / whole).square()))
+            self.accounts.record_sent(account, updates.clients, torch.minimum(squares, (bound / whole).square()))
         if self.plan.tiers is not None:
             weights = self.weights(updates.clients)
             factors = factors * (weights if factors.dim() == 1 else weights.unsqueeze(1))

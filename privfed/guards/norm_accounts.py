@@ -47,7 +47,7 @@ class NormAccounts:
         """What some users may still send, the query in progress left out."""
         return (1 - _of(self._spent, name, users)).clamp(min=0)
 
-    def charge(self, name: str, users: Int64[Tensor, " n"], squares: Float64[Tensor, " n"]) -> None:
+    def record_sent(self, name: str, users: Int64[Tensor, " n"], squares: Float64[Tensor, " n"]) -> None:
         """Count what is about to leave."""
         row = _row(self._now, name, _size(users))
         row[users] = torch.maximum(row[users], squares)

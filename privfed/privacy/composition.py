@@ -26,7 +26,6 @@ from jaxtyping import Int64
 
 from privfed.privacy.accounting import dp_accounting, shares_event
 from privfed.privacy.events import (
-    Account,
     Bounded,
     Empty,
     Event,
@@ -34,6 +33,7 @@ from privfed.privacy.events import (
     Gaussian,
     Laplace,
     SampledGaussian,
+    SharedAccount,
     Shares,
     Unbounded,
     fuse,
@@ -54,7 +54,7 @@ class Releases:
     rate: float | None = None
 
     def __str__(self) -> str:
-        if isinstance(self.event, Account):
+        if isinstance(self.event, SharedAccount):
             whole = Releases(self.event.whole, self.count)
             return f"{self.event.queries} releases of {self.event.name} under one account, together {whole}"
         fields = self.event.model_dump(exclude={"kind"})
@@ -135,7 +135,7 @@ class ParticipationCounts:
             return
         self.cohorts.setdefault(cohort_id, []).append(event)
         counts = self.uploads.setdefault(event, np.zeros(self.population, dtype=np.int64))
-        counts[took_part] = 1 if isinstance(event, Account) else counts[took_part] + 1
+        counts[took_part] = 1 if isinstance(event, SharedAccount) else counts[took_part] + 1
 
     def composition(self, trust: Trust, sampling: Sampling) -> Composition:
         """Compose what was counted.
@@ -204,7 +204,7 @@ def _event(release: Releases) -> "DpEvent":
             event = dp.SelfComposedDpEvent(step, event.steps)
         case Shares():
             event = shares_event()(event.event)
-        case Account():
+        case SharedAccount():
             event = _event(Releases(event.whole, 1))
     if release.rate is not None:
         event = dp.PoissonSampledDpEvent(release.rate, event)

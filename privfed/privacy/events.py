@@ -97,7 +97,7 @@ class Shares(_Event):
         return math.sqrt(self.total_variance) / self.l2
 
 
-class Account(_Event):
+class SharedAccount(_Event):
     """One of several releases of a year: whatever a user uploads to all of them together costs `whole`, once.
 
     Devices keep account of the norms that left them, so which releases a user takes part in makes no difference.
@@ -143,9 +143,10 @@ class Empty(_Event):
 
 
 Event = Annotated[
-    Laplace | Gaussian | SampledGaussian | Shares | Account | Exact | Unbounded | Empty, Field(discriminator="kind")
+    Laplace | Gaussian | SampledGaussian | Shares | SharedAccount | Exact | Unbounded | Empty,
+    Field(discriminator="kind"),
 ]
-Bounded = Laplace | Gaussian | SampledGaussian | Shares | Account
+Bounded = Laplace | Gaussian | SampledGaussian | Shares | SharedAccount
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,13 @@ from privfed.privacy.composition import Composition, Releases
 from privfed.privacy.epsilon import Epsilon
 from privfed.privacy.errors import PlanError
 from privfed.privacy.events import (
-    Account,
     Bounded,
     Empty,
     Event,
     Exact,
     Gaussian,
     SchemaSummary,
+    SharedAccount,
     Unbounded,
     fuse,
     reason_of,
@@ -211,7 +211,9 @@ def planned(
         for event in bounded:
             counts[event] += rounds * queries_per_round
         counts[bounded[0]] += extra_queries
-        releases = tuple(Releases(event, 1 if isinstance(event, Account) else count) for event, count in counts.items())
+        releases = tuple(
+            Releases(event, 1 if isinstance(event, SharedAccount) else count) for event, count in counts.items()
+        )
     return Composition(releases, uploads=uploads, rounds=rounds)
 
 

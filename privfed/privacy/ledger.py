@@ -33,7 +33,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privfed.privacy.composition import Composition, ParticipationCounts, compose
 from privfed.privacy.errors import EntryRefused, LedgerError, explain
-from privfed.privacy.events import Account, Bounded, Event, SchemaSummary, Shares
+from privfed.privacy.events import Bounded, Event, SchemaSummary, SharedAccount, Shares
 from privfed.privacy.guarantee import Guarantee, guarantee_for
 from privfed.privacy.hash_chain import link, unlink
 from privfed.privacy.plan import PrivacyPlan, event_for
@@ -408,7 +408,7 @@ class Ledger:
             raise LedgerError(f"the query {entry.address} (cohort, step, index) is recorded twice")
         self._check_cohort(entry)
         self._check_mechanism(entry)
-        if isinstance(entry.event, Account):
+        if isinstance(entry.event, SharedAccount):
             self._accounts[entry.event] += 1
         self._tally.add(entry.cohort_id, entry.event, self._known(entry))
         self._entries.append(entry)
@@ -418,7 +418,7 @@ class Ledger:
 
     def _check_account(self, event: Event) -> None:
         """An account covers so many releases: noise and rounding were sized for these."""
-        if isinstance(event, Account) and (made := self._accounts[event]) >= event.queries:
+        if isinstance(event, SharedAccount) and (made := self._accounts[event]) >= event.queries:
             raise EntryRefused(
                 f"the account of {event.name} covers {event.queries} releases and {made} were made: begin a new year"
             )
@@ -438,7 +438,7 @@ class Ledger:
         """What a recorded query is under this plan for somebody whose uploads count so much."""
         if not isinstance(entry.event, Bounded):
             return entry.event
-        account = entry.event if isinstance(entry.event, Account) else None
+        account = entry.event if isinstance(entry.event, SharedAccount) else None
         name, refreshes = ("any", 1) if account is None else (account.name, account.queries)
         event = entry.event if account is None else account.whole
         coordinates = event.coordinates // refreshes if isinstance(event, Shares) else 1

@@ -22,7 +22,7 @@ from pydantic import (
 from privfed.contracts import NoisySums
 from privfed.privacy.epsilon import MIN_DELTA
 from privfed.privacy.errors import PlanError, configure
-from privfed.privacy.events import Account, Empty, Event, Exact, SchemaSummary, Unbounded
+from privfed.privacy.events import Empty, Event, Exact, SchemaSummary, SharedAccount, Unbounded
 from privfed.privacy.mechanisms.base import Neighbours
 from privfed.privacy.mechanisms.clipping import CONFIG
 from privfed.privacy.mechanisms.registry import AnyMechanism, preset, read_mechanism
@@ -336,5 +336,5 @@ def event_for(plan: PrivacyPlan, schema: SchemaSummary, population: int, weight:
         return Empty()
     if schema.refreshes > 1:
         whole = mechanism.account_event(schema, max_cohort, weight)
-        return Account(name=", ".join(schema.real), queries=schema.refreshes, whole=whole)
+        return SharedAccount(name=", ".join(schema.real), queries=schema.refreshes, whole=whole)
     return mechanism.event(schema, max_cohort) if weight == 1 else mechanism.weighted_event(schema, max_cohort, weight)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from privfed.privacy.accounting import BASIC, CLOSED_FORMS, PLD, PRV, RDP, AccountedEpsilon
 from privfed.privacy.composition import Composition
-from privfed.privacy.events import Account
+from privfed.privacy.events import SharedAccount
 from privfed.privacy.plan import PrivacyPlan
 from privfed.privacy.tiers import BudgetTiers
 from privfed.privacy.upload_bits import levels
@@ -58,7 +58,7 @@ def statements_for(
 
 def _accounts(account: AccountedEpsilon, composition: Composition) -> list[str]:
     """What a year of releases counts as, and what it means to delete a person."""
-    held = [release.event for release in composition.releases if isinstance(release.event, Account)]
+    held = [release.event for release in composition.releases if isinstance(release.event, SharedAccount)]
     if not held:
         return []
     queries, names = max(event.queries for event in held), " and ".join(event.name for event in held)

@@ -1,5 +1,6 @@
 """Every benchmark and every example can be imported: what it takes from the packages exists under that name."""
 
+import importlib
 import importlib.util
 import sys
 from pathlib import Path
@@ -27,6 +28,10 @@ def test_it_can_be_imported(file: Path, monkeypatch: pytest.MonkeyPatch) -> None
     source = file.read_text(encoding="utf-8")
     if any(name in source for name in NEEDS_FLOWER) and importlib.util.find_spec("flwr") is None:
         pytest.skip("flwr is not installed")
+    if "from . import" in source:
+        monkeypatch.setattr(sys, "path", [str(file.parents[1]), *sys.path])
+        assert importlib.import_module(f"{file.parent.name}.{file.stem}")
+        return
     monkeypatch.setattr(sys, "path", [str(file.parent), *sys.path])
     spec = importlib.util.spec_from_file_location(f"imported_{file.stem}", file)
     assert spec is not None

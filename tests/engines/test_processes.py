@@ -41,7 +41,11 @@ ADAM = {"private-autoencoder", "fedpergnn"}
 EXACT = {"dcf", "dfmr", "lightfr", "popularity"}
 """Methods whose sums are whole numbers."""
 
-IN_THE_CLEAR = {name: {"method": {"name": name, **SETTINGS.get(name, {})}} for name in methods()}
+ONE_PROCESS = {"private-gram-year"}
+"""Devices keep accounts in one process."""
+IN_THE_CLEAR = {
+    name: {"method": {"name": name, **SETTINGS.get(name, {})}} for name in methods() if name not in ONE_PROCESS
+}
 BEHIND_PLANS = {
     "words of a ring": {"method": {"name": "feddae", "popularity_prior": True}, "plan": "secure-sum:clip_norm=1"},
     "words of a ring of 16 bits": {

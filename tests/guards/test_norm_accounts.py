@@ -97,9 +97,9 @@ def test_accounts_of_users_who_sent_nothing_are_empty():
     accounts = NormAccounts()
     users = torch.tensor([4, 0])
     assert accounts.left("a", users).tolist() == [1, 1]
-    accounts.charge("a", users[:1], torch.tensor([0.3], dtype=torch.float64))
+    accounts.record_sent("a", users[:1], torch.tensor([0.3], dtype=torch.float64))
     assert accounts.left("a", users).tolist() == [1, 1]
     accounts.begin((0, 1))
     assert accounts.left("a", users).tolist() == [0.7, 1]
     assert accounts.left("b", users).tolist() == [1, 1]
-    accounts.charge("a", users[:0], torch.empty(0, dtype=torch.float64))
+    accounts.record_sent("a", users[:0], torch.empty(0, dtype=torch.float64))

@@ -6,7 +6,7 @@ import pytest
 
 from privfed.methods import PUBLISHED, Preset, UnknownMethodError, method, methods, preset
 
-OURS = {"popularity", "private-gram", "private-autoencoder"}
+OURS = {"popularity", "private-gram", "private-gram-year", "private-autoencoder"}
 ALL = [(name, key, one) for name, registered in methods().items() for key, one in registered.presets.items()]
 
 

@@ -10,7 +10,7 @@ from privfed.contracts import Block, RunningTotals, UpdateError, refreshes_of, s
 from privfed.privacy import Ledger, PlanError, PrivacyPlan, SchemaSummary, plan_for_target
 from privfed.privacy.accounting import account
 from privfed.privacy.errors import EntryRefused
-from privfed.privacy.events import Account, Gaussian, Shares
+from privfed.privacy.events import Gaussian, SharedAccount, Shares
 from privfed.privacy.forecast import planned
 from privfed.privacy.plan import event_for
 from privfed.privacy.refusals import refuse_unprotected_blocks
@@ -90,7 +90,7 @@ def test_who_leaves_fades():
 def test_a_year_of_central_noise_costs_one_release_and_its_rounding():
     one = event_for(CENTRAL, SchemaSummary.from_schema(year(1)), N)
     whole = event_for(CENTRAL, SchemaSummary.from_schema(year(52)), N)
-    assert isinstance(whole, Account)
+    assert isinstance(whole, SharedAccount)
     assert isinstance(one, Gaussian)
     assert isinstance(whole.whole, Gaussian)
     assert 0.997 * one.noise_multiplier < whole.whole.noise_multiplier < one.noise_multiplier

@@ -15,7 +15,7 @@ from privfed.contracts import Schema, account_of, refreshes_of, share_of
 from privfed.engines.witness import Exchange
 from privfed.experiment import Experiment, RunResult
 from privfed.privacy import PrivacyPlan
-from privfed.privacy.events import Account, Exact, Gaussian, Laplace, SampledGaussian, Shares, Unbounded
+from privfed.privacy.events import Exact, Gaussian, Laplace, SampledGaussian, SharedAccount, Shares, Unbounded
 from privfed.privacy.ledger import Entry
 from privfed.privacy.sampling import Poisson
 
@@ -81,7 +81,7 @@ def _mechanism(exchange: Exchange, entry: Entry) -> Iterator[str]:
         used = share_of(exchange.schema)
         yield f"{_named(exchange)}: the ledger records a share of {entry.share:g} of the clip norm, {used:g} was used"
     refreshes = refreshes_of(exchange.schema)
-    recorded = entry.event.queries if isinstance(entry.event, Account) else 1
+    recorded = entry.event.queries if isinstance(entry.event, SharedAccount) else 1
     if recorded != refreshes and _has_real(exchange.schema) and not isinstance(entry.event, Exact | Unbounded):
         yield f"{_named(exchange)}: {refreshes} releases share its account, and the ledger records {recorded}"
     coordinates = sum(block.size for block in exchange.schema.values() if block.kind == "real")

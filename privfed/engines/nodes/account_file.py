@@ -84,7 +84,7 @@ class AccountFile:
             cohort, number = entry["query"]
             self.accounts.begin((int(cohort), int(number)))
             for name, (users, squares) in entry["charges"].items():
-                self.accounts.charge(name, torch.tensor(users), torch.tensor(squares, dtype=torch.float64))
+                self.accounts.record_sent(name, torch.tensor(users), torch.tensor(squares, dtype=torch.float64))
         except (LedgerError, KeyError, ValueError, TypeError, json.JSONDecodeError) as error:
             raise StateError(
                 f"{self._path} was edited or is damaged ({type(error).__name__}): what this node's users have sent is "

@@ -144,7 +144,7 @@ class RefreshedGramServer(PrivateGramServer):
 
     def _popularity(self, federation: Federation, cohort: Cohort, schema: Schema) -> Float64[Tensor, " items"]:
         self._keep(POPULARITY, super()._popularity(federation, cohort, schema))
-        return self._weights() @ self.released[POPULARITY][: self._refresh + 1].double()
+        return (self._weights().unsqueeze(1) * self.released[POPULARITY][: self._refresh + 1]).sum(0)
 
     def _gram(
         self, federation: Federation, cohort: Cohort, message: Message, schema: Schema, *, diagonal: bool
