@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--users", type=int, default=100, help="audited users")
     parser.add_argument(
-        "--workers", type=int, help="processes; FedDAE as published takes 6 GiB in each (default: cores)"
+        "--workers", type=int, help="processes; FedDAE as published takes 14 GiB in each (default: cores)"
     )
     parser.add_argument("--out", type=Path, default=Path("audits/five"))
     options = parser.parse_args()
