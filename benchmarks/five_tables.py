@@ -4,7 +4,7 @@ All from `benchmarks/results/five_systems.json`, means over seeds.
 """
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -69,10 +69,10 @@ def popularity() -> float:
     return statistics.fmean(row["ndcg"] for row in results("five_systems") if row["method"] == "popularity")
 
 
-def settings() -> Iterator[Setting]:
+def settings(systems: Collection[str] = NAMES) -> Iterator[Setting]:
     """Every system behind every mechanism, in the order of the audit."""
     rows: list[Row] = results("five_systems")
-    for system in NAMES:
+    for system in systems:
         shared = 0
         for slug, runs in grouped(
             [row for row in rows if row["method"].partition(":")[0] == system], "setting"
@@ -102,11 +102,11 @@ def _stage(system: str, slug: str, epsilon: float, trust: str, shared: int) -> t
 
 
 def audited() -> list[str]:
-    """All settings."""
+    """All settings, popularity first."""
     base = popularity()
     rows = [
         [
-            NAMES[one.system],
+            NAMES.get(one.system, one.system),
             one.mechanism
             + (f" ({STAGES[one.stage]} for one view's row)" if one.mechanism.endswith("response") else ""),
             one.guarantee,
@@ -115,7 +115,7 @@ def audited() -> list[str]:
             f"{figure(one.auc, 2)} / {figure(one.auc - one.excess, 2)}",
             one.attack,
         ]
-        for one in settings()
+        for one in settings(["popularity", *NAMES])
     ]
     head = ["system", "mechanism", "guaranteed", "NDCG@10", "against popularity", "attack / popularity, AUC"]
     return table([*head, "strongest attack"], rows, "lllrrrl")

@@ -322,13 +322,13 @@ def test_messages_at_the_same_time_never_go_past_the_budget(tmp_path):
     guards = [Guard(tmp_path, PLAN, rounds=6) for _ in range(2)]  # two processes' worth of memory, one folder
     answered, refused = [], []
 
-    def ask(number):
+    def answer(number):
         try:
             answered.append(guards[number % 2].answer(model(), lambda: model(1.0)))
         except PolicyRefused as error:
             refused.append(str(error))
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(12)]
+    threads = [threading.Thread(target=answer, args=(number,)) for number in range(12)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -63,7 +63,7 @@ def step(
     def release(rows: Any, generator: Any) -> dict[str, Any]:
         # torch warns of backward hooks where no input needs a gradient.
         rows = rows.detach().clone().requires_grad_()
-        linear = _halves(rows.shape[1])
+        linear = _two_layers(rows.shape[1])
         if ghost:
             module = samples.GradSampleModuleFastGradientClipping(linear, max_grad_norm=clip, use_ghost_clipping=True)
         else:
@@ -100,11 +100,11 @@ class _Output:
         return outputs.flatten() if self.reduction == "none" else outputs.mean()
 
 
-def _halves(width: int) -> Any:
+def _two_layers(width: int) -> Any:
     """A linear model of two parameters, both zero."""
     torch = package("torch", "torch")
 
-    class Halves(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class TwoLayers(torch.nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__()
             self.left = torch.nn.Linear(width // 2, 1, bias=False)
@@ -115,4 +115,4 @@ def _halves(width: int) -> Any:
         def forward(self, rows: Any) -> Any:
             return self.left(rows[:, : width // 2]) + self.right(rows[:, width // 2 :])
 
-    return Halves()
+    return TwoLayers()
