@@ -87,6 +87,41 @@ def personalisation() -> list[str]:
     return table(["method", "local steps", "seeds", "HR@20", "NDCG@20", "CPU-s, 100 rounds"], rows)
 
 
+def gate() -> list[str]:
+    """Tables 3 and 4 of FedDAE, in our one layer."""
+    found = grouped(results("feddae_gate_ml-100k"), "label")
+    variances = list(dict.fromkeys(label.partition(", variance ")[2] for label in found if label != "popularity"))
+
+    def cell(label: str) -> str:
+        if not (runs := found.get(label)):
+            return ""
+        return " / ".join(mean([last(run, metric) for run in runs], 1) for metric in ("hr", "ndcg"))
+
+    rows = [["popularity, no noise", cell("popularity")]]
+    for weights in dict.fromkeys(label.partition(", variance ")[0] for label in found if label != "popularity"):
+        rows.append([weights, *(cell(f"{weights}, variance {variance}") for variance in variances)])
+    head = [
+        "weights of the encoders",
+        *("no noise" if v == "0" else f"variance {figure(float(v), 1)}" for v in variances),
+    ]
+    return table(head, [row + [""] * (len(head) - len(row)) for row in rows])
+
+
+def encoders() -> list[str]:
+    """Figure 3 of FedDAE: how well each encoder's item representations part a user's items from all others."""
+    begun, trained = (named(results("feddae_encoders_ml-100k"), rounds=rounds) for rounds in (0, 100))
+    rows = []
+    for encoder in trained[0]["auc"]:
+        at = [
+            [run["auc"][encoder][kind] for run in runs]
+            for runs in (trained, begun)
+            for kind in ("training", "held out")
+        ]
+        rows.append([encoder, *(with_deviation(aucs, 2) for aucs in at)])
+    when = [f"{kind}, {time}" for time in ("trained", "at random") for kind in ("training items", "held-out items")]
+    return table(["items ranked by", *when], rows)
+
+
 def depth() -> list[str]:
     """HR@20 on the way, one cause at a time."""
     rounds = ("20", "40", "60", "80", "100")

@@ -113,6 +113,8 @@ TABLES = (
         reproduction_tables.personalisation,
         ("feddae_personalisation_ml-100k",),
     ),
+    Table("results/papers/feddae.md", "gate of FedDAE", reproduction_tables.gate, ("feddae_gate_ml-100k",)),
+    Table("results/papers/feddae.md", "encoders of FedDAE", reproduction_tables.encoders, ("feddae_encoders_ml-100k",)),
     Table("results/papers/feddae.md", "depth of the autoencoder", reproduction_tables.depth, ("feddae_depth_ml-100k",)),
     Table(
         "results/papers/feddae.md",
@@ -161,6 +163,12 @@ TABLES = (
         "HeteFedRec on LightGCN",
         reproduction_tables.hetefedrec_lightgcn,
         ("hetefedrec_table_lightgcn",),
+    ),
+    Table(
+        "results/papers/hetefedrec.md",
+        "HeteFedRec by group",
+        reproduction_tables.hetefedrec_groups,
+        ("hetefedrec_groups_ncf",),
     ),
     Table(
         "results/papers/hetefedrec.md", "HeteFedRec default", reproduction_tables.hetefedrec_good, ("hetefedrec_good",)

@@ -3,6 +3,7 @@
     python -m benchmarks.quality.feddae personalisation --data ml-100k
     python -m benchmarks.quality.feddae depth --data ml-100k
     python -m benchmarks.quality.feddae privacy --data ml-100k --seeds 3
+    python -m benchmarks.quality.feddae gate --data ml-100k --seeds 3
 
 Every part is a fixed list of runs under one protocol: leave-one-out, full ranking, what the user has after receiving
 the round's answer, last round (no choice of rounds on any held-out part). Hyper-parameters stand in this file; those
@@ -59,6 +60,8 @@ LONG = 100
 SHORT = {"paper's widths, 10 local steps": 40}
 """Ten local steps cost ten times as much a round, and what matters shows early."""
 
+GATES = {"the gate": None, "fixed weight .25": 0.25, "fixed weight .5": 0.5, "fixed weight .75": 0.75}
+VARIANCES = (0.0, 0.2, 0.5, 0.8, 1.0)
 EPSILONS = (1, 2, 4, 8, 16)
 PRIVATE_ROUNDS, CLIP_NORM, HONEST_SHARE = 30, 0.01, 0.5
 STEP_NOISE, LARGEST_LR = 0.027, 1000.0
@@ -84,6 +87,18 @@ def depth(seeds: int) -> Iterator[dict[str, Any]]:
     """One cause at a time, with a look at the way: depth alone, start, KL, local steps, server learning rate."""
     for seed, (name, method) in itertools.product(range(seeds), DEPTH.items()):
         yield {"label": name, "method": method, "rounds": SHORT.get(name, LONG), "seed": seed, "evaluate_every": 20}
+
+
+def gate(seeds: int) -> Iterator[dict[str, Any]]:
+    """The learned gate and fixed weights, without noise (table 3) and under the published one (table 4)."""
+    method = {**PERSONAL, "local_encoder": "sparse_first_layer"}
+    for variance, seed, (name, weight) in itertools.product(VARIANCES, range(seeds), GATES.items()):
+        yield {
+            "label": f"{name}, variance {variance:g}",
+            "method": {**method, "fixed_gate": weight},
+            "rounds": LONG,
+            "seed": seed,
+        } | ({"privacy": published(variance)} if variance else {})
 
 
 def privacy(seeds: int, users: int, items: int) -> Iterator[dict[str, Any]]:
@@ -169,7 +184,7 @@ def attacked(experiment: Experiment, uploads: list[Observation]) -> dict[str, fl
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a part, or what is missing of it, and print its table."""
-    parts = ("personalisation", "depth", "privacy")
+    parts = ("personalisation", "depth", "gate", "privacy")
     parser = harness.parser(__file__, __doc__, parts=parts, data="ml-100k", seeds=1, only=[])
     options = harness.parse(parser, arguments)
 
@@ -178,6 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     runs = {
         "personalisation": lambda: personalisation(options.seeds),
         "depth": lambda: depth(options.seeds),
+        "gate": lambda: gate(options.seeds),
         "privacy": lambda: privacy(options.seeds, users, items),
     }[options.part]()
     record = harness.Record(f"feddae_{options.part}_{options.data}", options, [])

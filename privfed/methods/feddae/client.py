@@ -17,7 +17,7 @@ from privfed.methods.shared.vae_clients import LocalRound, UserRows, changes_in,
 from privfed.methods.shared.vae_server import initial_parameters
 from privfed.updates import ClientUpdates
 
-_START, _GATE = 2, 3
+LOCAL_START, _GATE = 2, 3
 """Query ids that address the public random words of the first local encoder and of a random gate."""
 
 
@@ -40,7 +40,7 @@ class FedDAEClients(StatefulClients):
         self.local: LocalEncoding = local_encoding(config, self.architecture)
         if data.storage.in_memory:
             self._refuse_what_does_not_fit()
-        drawn = initial_parameters(self.architecture, config, streams, query_id=_START)
+        drawn = initial_parameters(self.architecture, config, streams, query_id=LOCAL_START)
         gate = self._initial_gate(streams)
         self.ragged = data.storage.keep(
             "entries", len(self.rows.items), lambda entries: self.local.initial_rows(self.rows.items[entries], drawn)
