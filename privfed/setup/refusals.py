@@ -66,6 +66,11 @@ def _refuse_private_evaluation(config: ExperimentConfig) -> None:
             "evaluation.private measures rankings of the whole catalogue, and protocol.task or protocol.catalogue says "
             "otherwise: set them to ranking and all"
         )
+    if protocol.candidates != "full":
+        raise PlanError(
+            "evaluation.private sums what each person measures alone, and sampled candidates are drawn around the "
+            "items of everybody: set protocol.candidates = 'full'"
+        )
     if protocol.select != "last":
         raise PlanError(
             f"evaluation.private measures once, after the last round, and protocol.select = {protocol.select!r} "
@@ -136,10 +141,10 @@ def refuse_over_nodes(config: ExperimentConfig) -> None:
         raise PlanError(f"control = {config.control!r} is simulated in one process: run it there, or leave it out")
     if config.split.donors is not None:
         raise PlanError("donors open their history to one process, and no node has it: leave split.donors out")
-    if config.evaluation.private:
+    if config.evaluation.grid:
         raise PlanError(
-            "no step of a node measures quality by a noisy sum: set evaluation.private = false, and let the policies "
-            "of nodes decide about exact sums of metrics"
+            "a server over nodes keeps no releases on which other settings could be tried: leave evaluation.grid out, "
+            "and choose settings in one process"
         )
     mechanism, method = config.privacy.mechanism, config.registered()
     if (reason := mechanism.node_refusal) is not None:

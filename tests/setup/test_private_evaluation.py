@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from privfed.engines.final_queries import EvaluatingClients
 from privfed.evaluation import COUNTED, UNCOUNTED, MetricVector, Protocol
 from privfed.experiment import ExactEvaluation, Experiment, RunResult
-from privfed.experiment.private_evaluation import EvaluatingClients, FinalQueryRunner
+from privfed.experiment.private_evaluation import FinalQueryRunner
 from privfed.federation import Call
 from privfed.privacy import PlanError, PrivacyPlan
 from privfed.privacy.events import Gaussian

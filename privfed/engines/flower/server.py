@@ -12,6 +12,7 @@
     [federation.experiment]
     method = { name = "private-gram" }
     privacy = { ... }
+    evaluation = { private = true, mu = 0.3 }   # quality as one more noisy sum that epsilon covers
 
 The result is `result.json` in the run's folder: quality, guarantee, bytes and seconds. The trained public tensors are
 in `checkpoint/server.safetensors`.
@@ -33,7 +34,7 @@ from privfed.engines.nodes.node_data import NodeData
 from privfed.engines.nodes.operations import RoundReport, ServerMonitor, escape, logging_to, round_line, serve_monitor
 from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.run import NodesResult, train
-from privfed.evaluation import UNCOUNTED
+from privfed.evaluation import about_metrics
 from privfed.privacy import configure
 from privfed.setup.config import ExperimentConfig
 
@@ -63,7 +64,8 @@ class FederationConfig(BaseModel):
         timeout: seconds in which nodes answer a stage.
         min_nodes: smallest number of nodes whose sum is opened, beyond what the federation file asks for.
         seeded: keys of all users follow from the experiment's seed: a simulation over processes, which protects nobody.
-        parts: held-out parts to measure, as far as nodes let sums of metrics leave.
+        parts: held-out parts to measure exactly, as far as nodes let sums of metrics leave; none where the experiment
+            measures privately.
         until: rounds after which to stop, as for a refresh a week; started again, a server goes on. None ends the run.
         monitor: address at which health and metrics are served; None serves nothing.
         log: kind of the lines that follow the run.
@@ -126,7 +128,8 @@ def train_over(grid: Grid, federation: FederationConfig) -> NodesResult:
         TooFewNodesError: fewer nodes connected than the federation waits for, or too few took part in every round.
         NodesError, LedgerError: as `privfed.engines.nodes.run.train` says.
     """
-    monitor = ServerMonitor(federation.folder, federation.experiment.rounds)
+    experiment = federation.experiment
+    monitor = ServerMonitor(federation.folder, experiment.rounds + experiment.evaluation.private)
     with logging_to(sys.stdout, federation.log, "privfed"), serve_monitor(monitor, federation.monitor):
         return _train(grid, federation, monitor)
 
@@ -163,12 +166,13 @@ def _train(grid: Grid, federation: FederationConfig, monitor: ServerMonitor) -> 
         progress=progress,
     )
     (federation.folder / RESULT).write_text(json.dumps(_result(trained, connected), indent=1))
-    if trained.traffic.aborted_rounds == federation.experiment.rounds:
+    private = federation.experiment.evaluation.private
+    if trained.traffic.aborted_rounds - (private and not trained.history) == federation.experiment.rounds:
         reasons = "; ".join(sorted({f"{i.node}: {i.reason}" for i in trained.incidents}))
         raise TooFewNodesError(
             f"every round was aborted, so nothing was trained: {escape(reasons or 'no node gave a reason')}"
         )
-    for note in [*trained.notices, *([UNCOUNTED] if trained.history else [])]:
+    for note in [*trained.notices, *([about_metrics(private=private)] if trained.history else [])]:
         _log.info("note: %s", note)
     _log.info("done: epsilon %.3f at delta %g", trained.guarantee.epsilon, trained.guarantee.delta)
     return trained

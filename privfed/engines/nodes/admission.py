@@ -6,6 +6,7 @@ from collections.abc import Collection
 import numpy as np
 from jaxtyping import Int64
 
+from privfed.contracts import schema_digest
 from privfed.engines.nodes.budget import Budget
 from privfed.engines.nodes.errors import NodeRefused
 from privfed.engines.nodes.node_data import NodeData
@@ -16,6 +17,7 @@ from privfed.engines.nodes.private_side import PrivateSide
 from privfed.engines.nodes.queries import MEASURE, Query
 from privfed.privacy import SchemaSummary
 from privfed.privacy.refusals import refuse_unprotected_blocks
+from privfed.setup.evaluation_query import STEP
 
 _ONCE_IN = 1e9
 """Rounds in which once fewer users take part under Poisson sampling than Hoeffding's inequality allows for."""
@@ -48,6 +50,7 @@ class Admission:
         """
         if query.step not in self._private_side.assembly.clients.steps:
             raise NodeRefused(f"{query.step!r} is no step that clients of this run answer; query one of their steps")
+        self._refuse_other_measurement(query)
         refuse_unprotected_blocks(self._state.plan, query.schema)
         self._policy.accept_clip_norm(self._state.plan, query.clip_norm)
         digest = query.digest()
@@ -123,11 +126,38 @@ class Admission:
                 "this node has sent its masked input of that query, and does so once; go on with a new cohort"
             )
 
+    def _refuse_other_measurement(self, query: Query) -> None:
+        """Refuse a measurement that is not the announced one, and a query of training in its place.
+
+        What is announced follows from the settings of the run: when it comes, its blocks, which bound what it costs,
+        and how often it comes.
+        """
+        run = self._state.run
+        after = query.round - run.config.rounds
+        if after < 0 and query.step != STEP:
+            return
+        if after < 0 or not run.final:
+            raise NodeRefused(
+                f"the query is of step {query.step!r} in round {query.round + 1} of a run that trains for "
+                f"{run.config.rounds}, and metrics are asked for once, after the last; begin a new run"
+            )
+        asked = run.final[min(after, len(run.final) - 1)]
+        if query.step != STEP or schema_digest(query.schema) != schema_digest(asked.schema):
+            raise NodeRefused(
+                f"round {query.round + 1} is for the announced vector of metrics alone, and the query asks for "
+                "something else; begin a new run"
+            )
+        if query.query_id >= asked.count:
+            raise NodeRefused(
+                f"the announced vector of metrics is summed {asked.count} times, and the query is number "
+                f"{query.query_id + 1}; begin a new run"
+            )
+
     def _refuse_out_of_order(self, query: Query, digest: str) -> None:
         record = self._state.record
         if query.cohort_id < record.cohort_id:
             raise NodeRefused("the query is older than one that this node has answered; go on with a new cohort")
-        rounds, queries = self._state.run.config.rounds, self._state.run.queries
+        rounds, queries = self._state.run.rounds, self._state.run.queries
         if query.round >= rounds:
             raise NodeRefused(f"the query is of round {query.round + 1} of a run of {rounds}; begin a new run")
         if (query.round == record.round) != (query.cohort_id == record.cohort_id) or query.round < record.round:

@@ -15,8 +15,10 @@ from privfed.engines.nodes.errors import NodesError
 from privfed.engines.nodes.federation_file import FederationFile
 from privfed.engines.nodes.node_data import NodeData
 from privfed.federation import Streams
+from privfed.privacy.forecast import FinalQuery
 from privfed.setup.assembly import Assembly
 from privfed.setup.config import ExperimentConfig
+from privfed.setup.evaluation_query import final_queries
 from privfed.setup.refusals import refuse_over_nodes
 from privfed.setup.sizing import size
 
@@ -93,6 +95,16 @@ class Announcement(BaseModel):
             update={"queries": queries_per_cohort(draft.assemble(data, secrets.token_bytes(ROOT_BYTES)))}
         )
 
+    @property
+    def final(self) -> list[FinalQuery]:
+        """What is asked after training, each in a round of its own: the measurement, where the plan covers it."""
+        return final_queries(self.config, self.config.privacy)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds in which anything is asked."""
+        return self.config.rounds + len(self.final)
+
     def cohort_streams(self) -> Streams:
         """Random numbers that everybody can draw, by which members of a cohort are chosen."""
         return (
@@ -128,7 +140,7 @@ class Announcement(BaseModel):
 
 
 def queries_per_cohort(assembly: Assembly) -> int:
-    """Largest number of queries that a method makes of one cohort."""
-    training = assembly.registered.training
-    queries = len(training.program(assembly.server)) + training.extra_queries(assembly.config.settings())
-    return max(queries, 1)
+    """Largest number of queries that a run makes of one cohort."""
+    training, config = assembly.registered.training, assembly.config
+    queries = len(training.program(assembly.server)) + training.extra_queries(config.settings())
+    return max([queries, 1, *(final.count for final in final_queries(config, config.privacy))])

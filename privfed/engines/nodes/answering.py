@@ -157,7 +157,9 @@ class Answering:
         return RingCode(mechanism, schema, self._state.plan.sampling.max_cohort(self._data.population))
 
     def _measured(self, query: Query) -> dict[str, Tensor]:
-        """Sums of metrics over the node's users."""
+        """Exact sums of metrics over the node's users."""
+        if self._state.run.config.evaluation.private:
+            raise NodeRefused("the run measures by a noisy sum that its plan covers, so no exact metrics leave")
         if not self._policy.evaluate:
             raise NodeRefused("this node's policy lets no sums of metrics leave (evaluate = false)")
         parts = [part for part in PARTS if query.message.config.get(part)]

@@ -70,7 +70,7 @@ class Joining:
         config, book = announced.config, self._state.book
         self._policy.accept_settings(config.method)
         self._policy.accept_plan(
-            config.registered().name, config.privacy, config.rounds, announced.population, seeded=announced.seeded
+            config.registered().name, config.privacy, announced.rounds, announced.population, seeded=announced.seeded
         )
         if any(run.run == announced.run for run in book.ended):
             raise NodeRefused("this node has left that run and does not come back to it; begin a new run")

@@ -8,6 +8,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from privfed.engines.cohorts import members
+from privfed.engines.final_queries import EvaluatingClients
 from privfed.engines.nodes import codec
 from privfed.engines.nodes.announcement import Announcement, queries_per_cohort
 from privfed.engines.nodes.codec import Packet
@@ -45,10 +46,13 @@ class PrivateSide:
         assembly = announced.assemble(self._data, self._state.root(), salt, self._state.entropy)
         if self._clients is not None:
             assembly.clients = self._clients
-        elif announced.queries > (planned := queries_per_cohort(assembly)):
+            return assembly
+        if announced.queries > (planned := queries_per_cohort(assembly)):
             raise NodeRefused(
                 f"the run is announced with {announced.queries} queries of one cohort and its method makes {planned}"
             )
+        if announced.config.evaluation.private:
+            assembly.clients = EvaluatingClients(assembly)
         return assembly
 
     @property

@@ -1,9 +1,10 @@
 """A SuperLink and three organisations over TLS, node keys checked; one is killed with a masked sum's ask in its hands.
 
-Started again, it goes on from its folder, and the sum is whole: public tensors, ledgers and guarantee are, to the bit,
-those of the same experiment over nodes in this process that nothing happened to. Meanwhile a stranger tries to join, to
-list, to read, to stop and to run an app of his own, and fails. Six exchanges, which Flower answers with eighteen
-processes; nothing here waits for a time-out unless the test is about to fail.
+Started again, it goes on from its folder, and the sum is whole: public tensors, ledgers, guarantee and the quality that
+one more noisy sum tells are, to the bit, those of the same experiment over nodes in this process that nothing happened
+to. Meanwhile a stranger tries to join, to list, to read, to stop and to run an app of his own, and fails. A dozen
+exchanges, which Flower answers with a process for each organisation; nothing here waits for a time-out unless the test
+is about to fail.
 """
 
 import json
@@ -106,6 +107,9 @@ def test_an_organisation_that_is_killed_and_started_again_is_in_the_sum(trial, s
     )  # fmt: skip
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert (result["aborted_rounds"], result["missing"], result["incidents"]) == (0, 0, [])
+    ((_, measured),) = reference.history[0].results.items()
+    assert result["quality"] == [{"round": 0, "test": measured.model_dump(mode="json")}]
+    assert all(metric["noise"] > 0 for metric in result["quality"][0]["test"]["metrics"])
     assert result["guarantee"] == json.loads(reference.guarantee.model_dump_json())
     trained = safetensors.torch.load_file(tmp_path / "run" / "checkpoint" / "server.safetensors")
     expected = reference.server.state()
@@ -127,6 +131,7 @@ def experiment():
             "distributed-gaussian", clip_norm=1.0, noise_multiplier=2.0, n_min_honest=60, delta=1e-6
         ),
         protocol=Protocol(k=(20,), state="received"),
+        evaluation={"private": True, "mu": 0.5},
         rounds=1,
         taps=TapConfig(places=()),
     )

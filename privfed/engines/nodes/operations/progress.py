@@ -67,7 +67,7 @@ def round_report(
     opened = federation.abort_reason is None and release is not None
     return RoundReport(
         round=t + 1,
-        rounds=federation.announced.config.rounds,
+        rounds=federation.announced.rounds,
         reason=federation.abort_reason,
         nodes=len(release.nodes) if opened and release else 0,
         users=len(release.members) if opened and release else 0,
