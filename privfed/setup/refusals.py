@@ -139,8 +139,11 @@ def refuse_over_nodes(config: ExperimentConfig) -> None:
     """
     if config.control is not None:
         raise PlanError(f"control = {config.control!r} is simulated in one process: run it there, or leave it out")
-    if config.split.donors is not None:
-        raise PlanError("donors open their history to one process, and no node has it: leave split.donors out")
+    if isinstance(config.split.donors, float):
+        raise PlanError(
+            "a share of donors is drawn in a simulation, and over nodes people decide themselves: name donors by their "
+            "numbers in the federation"
+        )
     if config.evaluation.grid:
         raise PlanError(
             "a server over nodes keeps no releases on which other settings could be tried: leave evaluation.grid out, "

@@ -6,6 +6,7 @@
     folder = "/srv/run"                         # ledger, checkpoints, result; a run that was cut off goes on from here
     data = "/srv/catalogue"                     # what the server knows (NodeData.for_server)
     party = "/srv/server"                       # the server's key and the signed federation file, if not with the data
+    donors = "/srv/donors.csv"                  # histories that people opened, with split = { donors = ["7", "203"] }
     nodes = 3                                   # waits for so many before it begins
     monitor = "127.0.0.1:9401"                  # health and metrics, where anybody wants them
     log = "json"                                # or "text"
@@ -31,6 +32,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from privfed.engines.flower.transport import FlowerTransport
 from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.open_histories import read_open_histories
 from privfed.engines.nodes.operations import RoundReport, ServerMonitor, escape, logging_to, round_line, serve_monitor
 from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.run import NodesResult, train
@@ -59,6 +61,8 @@ class FederationConfig(BaseModel):
         data: folder of what the server knows of the population.
         folder: of the run.
         party: folder of the server's key and the signed federation file; None where they lie with the data.
+        donors: file of the histories that people opened (`open_histories`), whom `experiment.split.donors` names; None
+            without any.
         nodes: how many it waits for before it begins.
         wait: seconds it waits for them.
         timeout: seconds in which nodes answer a stage.
@@ -77,6 +81,7 @@ class FederationConfig(BaseModel):
     data: Path
     folder: Path
     party: Path | None = None
+    donors: Path | None = None
     nodes: int = Field(3, ge=3, description="how many nodes to wait for")
     wait: float = Field(600.0, gt=0, description="seconds to wait for them")
     timeout: float = Field(600.0, gt=0, description="seconds in which nodes answer a stage")
@@ -100,9 +105,8 @@ class FederationConfig(BaseModel):
             table: dict[str, Any] = read(path.read_text())["federation"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise FederationConfigError(f"{path} says nothing of a federation ({error!r}): mend it") from error
-        paths = {
-            key: path.parent / table[key] for key in ("data", "folder", "party") if isinstance(table.get(key), str)
-        }
+        named = (key for key in ("data", "folder", "party", "donors") if isinstance(table.get(key), str))
+        paths = {key: path.parent / table[key] for key in named}
         return configure(cls, table | paths)
 
 
@@ -154,7 +158,7 @@ def _train(grid: Grid, federation: FederationConfig, monitor: ServerMonitor) -> 
     _log.info("%d nodes are connected; %s begins", len(connected), federation.experiment.method_name)
     trained = train(
         federation.experiment,
-        NodeData.load(federation.data),
+        _data(federation),
         Party.load(federation.party or federation.data),
         transport,
         federation.folder,
@@ -176,6 +180,14 @@ def _train(grid: Grid, federation: FederationConfig, monitor: ServerMonitor) -> 
         _log.info("note: %s", note)
     _log.info("done: epsilon %.3f at delta %g", trained.guarantee.epsilon, trained.guarantee.delta)
     return trained
+
+
+def _data(federation: FederationConfig) -> NodeData:
+    """What the server knows, with the histories that people opened."""
+    data = NodeData.load(federation.data)
+    if federation.donors is None:
+        return data
+    return data.with_donors(read_open_histories(federation.donors, data.population, data.items))
 
 
 def _named(context: Context) -> FederationConfig:

@@ -9,7 +9,7 @@ from jaxtyping import Int64
 from privfed.contracts import schema_digest
 from privfed.engines.nodes.budget import Budget
 from privfed.engines.nodes.errors import NodeRefused
-from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.node_data import renumbered
 from privfed.engines.nodes.node_state import NodeState
 from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.policy import Policy
@@ -29,15 +29,12 @@ class Admission:
     Args:
         state: of the node.
         policy: of the node.
-        data: of the node.
         party: the node's organisation.
         private_side: the clients of its users.
     """
 
-    def __init__(
-        self, state: NodeState, policy: Policy, data: NodeData, party: Party, private_side: PrivateSide
-    ) -> None:
-        self._state, self._policy, self._data = state, policy, data
+    def __init__(self, state: NodeState, policy: Policy, party: Party, private_side: PrivateSide) -> None:
+        self._state, self._policy = state, policy
         self._party, self._private_side = party, private_side
 
     def admit(self, query: Query) -> Int64[np.ndarray, " members"]:
@@ -88,7 +85,8 @@ class Admission:
         Raises:
             PolicyRefused: they are too few.
         """
-        hosted = np.concatenate([np.empty(0, np.int64), *map(self._party.federation.users, seats)])
+        everybody = np.sort(np.concatenate([np.empty(0, np.int64), *map(self._party.federation.users, seats)]))
+        hosted = renumbered(everybody, self._state.run.donors)
         sampling = self._state.plan.sampling
         if round is None or sampling.kind in ("all", "poisson"):
             rate = sampling.rate if round is not None and sampling.kind == "poisson" else 1.0
@@ -104,10 +102,10 @@ class Admission:
         """
         plan, taking, certain = self._state.plan, float(len(members)), len(members)
         if plan.sampling.kind == "poisson":
-            hosted = len(self._data.users)
+            hosted = len(self._private_side.users)
             taking = plan.sampling.rate * hosted
             certain = min(certain, math.floor(taking - math.sqrt(hosted * math.log(_ONCE_IN) / 2)))
-        if plan.mechanism.release == "total" and len(self._data.users):
+        if plan.mechanism.release == "total" and len(self._private_side.users):
             self._policy.accept_own(taking)
         self._policy.accept_share(plan, max(certain, 0))
 
@@ -192,13 +190,14 @@ class Admission:
 
     def _accept_cost(self, query: Query, members: Int64[np.ndarray, " members"]) -> None:
         """Refuse a new query that the node's budgets have no room for."""
-        everybody, others = self._state.plan.sampling.kind == "all", self._state.costs_of_other_runs()
+        others = self._state.costs_of_other_runs()
+        charged = self._private_side.users if self._state.plan.sampling.kind == "all" else members
         budget = self._state.memory.budget
         if budget is None or budget.earlier != others:
             budget = self._state.memory.budget = Budget(self._policy, others, self._state.record.tier)
         budget.accept(
             self._state.ledger(), cohort_id=query.cohort_id, round=query.round, step=query.step, index=query.query_id,
-            schema=SchemaSummary.from_schema(query.schema), participants=self._data.users if everybody else members,
+            schema=SchemaSummary.from_schema(query.schema), participants=charged,
         )  # fmt: skip
 
     def _record_new(self, query: Query, members: Int64[np.ndarray, " members"]) -> None:

@@ -93,8 +93,8 @@ class RemoteFederation:
         starts: int = 0,
     ) -> None:
         self.announced, self.guard = announced, guard
-        self.journal = journal or Journal(None, announced.population)
-        self.roster = NodeRoster(party.federation, starts << _SESSION_BITS)
+        self.journal = journal or Journal(None, announced.n_users)
+        self.roster = NodeRoster(party.federation, starts << _SESSION_BITS, announced.donors)
         self._channel = Channel(transport, self.roster, party, announced.run, timeout, starts)
         self._membership = Membership(self._channel, self.roster, announced)
         run, at_least = bytes.fromhex(announced.run), max(min_nodes, MIN_NODES)
@@ -161,7 +161,7 @@ class RemoteFederation:
         if self._cohort is not None and self._cohort.round == round:
             raise FederationError(f"round {round} has sampled its cohort already; sample one per round")
         plan = self.guard.plan
-        self._cohort = Cohort(round, self.cohorts, plan.sampling.kind, plan.counted(self.announced.population))
+        self._cohort = Cohort(round, self.cohorts, plan.sampling.kind, plan.counted(self.announced.n_users))
         self.cohorts += 1
         self._queries, self._survivors = 0, None
         if self.journal.aborted(self._cohort.id):
@@ -319,7 +319,7 @@ class RemoteFederation:
         plan = self.guard.plan
         if plan.sampling.kind == "poisson":
             return None
-        return members(plan.sampling, self.announced.cohort_streams(), self.announced.population, round).numpy()
+        return members(plan.sampling, self.announced.cohort_streams(), self.announced.n_users, round).numpy()
 
 
 def _addressed(message: Message, users: Users) -> Message:

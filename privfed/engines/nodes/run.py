@@ -26,6 +26,7 @@ from privfed.engines.nodes.files import make_folder, read_file, write_file
 from privfed.engines.nodes.journal import Journal
 from privfed.engines.nodes.measuring import Part
 from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.open_histories import require_open_histories
 from privfed.engines.nodes.operations.progress import RoundReport, round_report
 from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.remote_federation import FederationProgress, RemoteFederation
@@ -36,6 +37,7 @@ from privfed.guards.server_guard import ServerGuard
 from privfed.privacy import Guarantee, Ledger
 from privfed.setup.assembly import Assembly
 from privfed.setup.config import ExperimentConfig
+from privfed.setup.donors import donors_warning
 from privfed.setup.sizing import size
 
 _NODES_SEE = (
@@ -123,12 +125,13 @@ def train(
             "nodes measure what their users received, and the protocol scores what a device trained before it sent "
             "anything: set protocol.state = 'received', or measure no parts"
         )
+    require_open_histories(config, data)
     make_folder(folder)
     config = size(config, data.parts).config
     announced, starts = _announced(config, data, party.federation, folder, seeded=seeded), _started(folder)
     assembly = announced.assemble(data, _root(folder), entropy=secrets.token_bytes(ROOT_BYTES))
     ledger = _ledger(announced, folder)
-    journal = Journal(folder / _RELEASES, announced.population)
+    journal = Journal(folder / _RELEASES, announced.n_users)
     federation = RemoteFederation(
         transport, announced, party, ServerGuard(config.privacy, ledger, assembly.streams),
         journal=journal, timeout=timeout, min_nodes=min_nodes, starts=starts,
@@ -165,6 +168,8 @@ def train(
         _NODES_SEE,
         *([COUNTED if config.evaluation.private else _MEASURED] if history else []),
     ]
+    if len(announced.donors):
+        disclosed.insert(0, donors_warning(len(announced.donors), announced.n_users))
     guarantee = guarantee.model_copy(update={"statements": [*guarantee.statements, *disclosed]})
     return NodesResult(
         announced, assembly.server, ledger, guarantee, history, federation.traffic, federation.incidents, notices
@@ -223,8 +228,8 @@ def _root(folder: Path) -> bytes:
 def _ledger(announced: Announcement, folder: Path) -> Ledger:
     path, run = folder / _LEDGER, announced.config.digest()
     if path.exists():
-        return Ledger.resume(announced.config.privacy, announced.population, path, run=run, same_noise=announced.seeded)
-    return Ledger(announced.config.privacy, announced.population, path, run=run)
+        return Ledger.resume(announced.config.privacy, announced.n_users, path, run=run, same_noise=announced.seeded)
+    return Ledger(announced.config.privacy, announced.n_users, path, run=run)
 
 
 class _NodesProgress(FederationProgress):
