@@ -10,6 +10,7 @@ from privfed.compute.processes import Processes, ProcessesError
 from privfed.contracts import Fidelity, MethodProfile, Tap
 from privfed.methods import Method, MethodConfig
 from privfed.privacy import PlanError, PrivacyPlan
+from privfed.privacy.refusals import method_refusal
 from privfed.setup.config import ExperimentConfig
 from privfed.setup.controls import SILENT, Control
 from privfed.setup.evaluation_query import measures_privately
@@ -28,6 +29,7 @@ def method_profile(method: Method, settings: MethodConfig | None = None) -> Meth
         integers=method.traits.integers,
         interaction_level=method.traits.interaction_level,
         whole_tables=method.traits.upload == "dense",
+        shares_account=method.traits.shares_account,
         cross_user_dependence=None if settings is None else method.disclosure.cross_user_dependence(settings),
     )
 
@@ -39,7 +41,7 @@ def refuse_method(method: Method, settings: MethodConfig, config: ExperimentConf
         PlanError: the two do not go together.
     """
     plan = config.privacy
-    if (reason := plan.mechanism.refusal(method_profile(method, settings))) is not None:
+    if (reason := method_refusal(plan, method_profile(method, settings))) is not None:
         raise PlanError(f"{method.name} cannot run behind the plan {plan.name!r}: {reason}")
     if (task := method.training.task(settings)) != config.protocol.task:
         does = "ranks items" if task == "ranking" else "predicts ratings"
