@@ -85,6 +85,12 @@ SETTINGS: Mapping[str, Setting] = {
         exact=True,
         measured=True,
     ),
+    "masked, a year": Setting(
+        "private-gram-year",
+        "distributed-gaussian:noise_multiplier=1.0,clip_norm=1.0,n_min_honest=5",
+        {"refreshes": 2, "head": 6, "min_items": 0, "select": False, "histories": "long"},
+        exact=True,
+    ),
     "partial sums": Setting("feddae", "none"),
     "partial sums, own bits": Setting(
         "feddae", "central-gaussian:clip_norm=1,noise_multiplier=1,sampling.kind=poisson,sampling.rate=0.5"

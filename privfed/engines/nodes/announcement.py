@@ -5,6 +5,7 @@ process. Otherwise every party draws a secret root of its own, which never leave
 from which initial parameters come.
 """
 
+import hashlib
 import hmac
 import re
 import secrets
@@ -136,6 +137,12 @@ class Announcement(BaseModel):
         """Numbers in the federation of those who opened their history and take no part, ascending."""
         donors = self.config.split.donors
         return np.array(donors if isinstance(donors, tuple) else (), dtype=str).astype(np.int64)
+
+    @property
+    def donors_digest(self) -> str:
+        """SHA-256 of the donors; empty without any."""
+        donors = self.donors
+        return hashlib.sha256(donors.astype("<i8").tobytes()).hexdigest() if len(donors) else ""
 
     @property
     def n_users(self) -> int:

@@ -382,7 +382,8 @@ class Node:
         return {"entries": entries}, {}
 
     def _query(self, packet: Packet, address: Address) -> Query:
-        return Query.read(packet, address, self._max_upload_bytes, self.state.run.n_users)
+        run = self.state.run
+        return Query.read(packet, address, self._max_upload_bytes, run.n_users, run.donors_digest)
 
     def _disclosed(self, members: Int64[np.ndarray, " members"]) -> str | None:
         """Who took part, where the server does not know it already."""

@@ -170,7 +170,8 @@ class PrivateSide:
     def _repeat(self, file: str) -> None:
         """Repeat an earlier query of the cohort, for what clients keep in memory between queries."""
         packet = Packet.decode(read_file(self._state.path / file))
-        query = Query.read(packet, codec.address_of(packet), self._max_upload_bytes, self._state.run.n_users)
+        address, run = codec.address_of(packet), self._state.run
+        query = Query.read(packet, address, self._max_upload_bytes, run.n_users, run.donors_digest)
         clients = self.assembly.clients
         self.begin(query)
         for call, received in self.calls(query, self.members(query)):

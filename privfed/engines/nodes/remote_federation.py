@@ -200,7 +200,9 @@ class RemoteFederation:
 
         def query(seat: int) -> Query:
             received = _addressed(addressed, self.roster.users[seat])
-            return _bound(Query(MEASURE, t, self.cohorts, 0, None, received, schema))
+            return _bound(
+                Query(MEASURE, t, self.cohorts, 0, None, received, schema, donors=self.announced.donors_digest)
+            )
 
         nodes = self._membership.available()
         try:
@@ -245,16 +247,18 @@ class RemoteFederation:
         code = None if each else self.guard.code(schema)
         nodes = self._membership.available() if self._survivors is None else self._survivors
         chosen, clip_norm = self._chosen(context.cohort.round), self.guard.clip_norm(context.step)
+        donors = self.announced.donors_digest
         model = Query(
-            context.step, context.cohort.round, context.cohort.id, context.query_id, None, message, schema, clip_norm
-        ).common_digest()
+            context.step, context.cohort.round, context.cohort.id, context.query_id, None, message, schema, clip_norm,
+            donors=donors,
+        ).common_digest()  # fmt: skip
 
         def query(seat: int) -> Query:
             hosted = self.roster.users[seat]
             taking_part = None if chosen is None else np.intersect1d(hosted, chosen, assume_unique=True)
             return Query(
                 context.step, context.cohort.round, context.cohort.id, context.query_id, taking_part,
-                _addressed(message, hosted if taking_part is None else taking_part), schema, clip_norm, model,
+                _addressed(message, hosted if taking_part is None else taking_part), schema, clip_norm, model, donors,
             )  # fmt: skip
 
         if code is not None and schema:

@@ -1,5 +1,6 @@
 """People who open their history to the server: named to every node, agreed to by their own, and in no sum."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,9 @@ import torch
 from pydantic import ValidationError
 
 from privfed.data import Donors, SplitSpec
+from privfed.engines.nodes import codec
 from privfed.engines.nodes.announcement import Announcement
+from privfed.engines.nodes.codec import Packet
 from privfed.engines.nodes.errors import NodesError
 from privfed.engines.nodes.loopback import InProcess, Loopback
 from privfed.engines.nodes.node_data import NodeData
@@ -19,6 +22,7 @@ from privfed.engines.nodes.policy import Policy
 from privfed.experiment import Experiment
 from privfed.privacy import PlanError
 from privfed.setup.donors import donors_warning
+from secure_agg.primitives.keys import SIGNATURE_BYTES
 from tests.engines.nodes.conftest import OPEN, Federation
 from tests.engines.nodes.hostile.liars import Server
 
@@ -181,6 +185,37 @@ def test_a_server_cannot_change_donors_in_a_run(federation: Callable[..., Federa
     assert server.announce()["refused"] is None
     others = announced(f, SplitSpec()).config.model_dump(mode="json")
     assert "other settings" in str(server.announce(config=others)["refused"])
+
+
+def test_no_sum_is_opened_over_nodes_that_were_told_of_other_donors(federation: Callable[..., Federation]) -> None:
+    """What each is sent is bound to the donors that it was told of, and unequal ones open nothing."""
+    f = opening(federation)
+    inner = InProcess(f.nodes)
+
+    class Equivocating:
+        nodes = staticmethod(inner.nodes)
+
+        @staticmethod
+        def exchange(stage: str, requests: Any, timeout: float) -> Any:
+            if stage == "train.announce":
+                draft = Packet.decode(requests[102][:-SIGNATURE_BYTES])
+                fields = json.loads(json.dumps(dict(draft.fields)))
+                fields["announcement"]["config"]["split"]["donors"] = ["3", "17", "18"]
+                other = f.server.frame("request", Packet(fields).encode())
+                replies = inner.exchange(stage, {**requests, 102: other}, timeout)
+                return {**replies, 102: said_of(f, requests[102], replies[102])}
+            return inner.exchange(stage, requests, timeout)
+
+    trained = train(f, Equivocating())
+    assert trained.traffic.aborted_rounds == 1
+    assert not trained.ledger.entries
+    assert any("the model in the query is not the one" in incident.reason for incident in trained.incidents)
+
+
+def said_of(f: Federation, request: bytes, reply: bytes) -> bytes:
+    """The reply of node 102 as one to another request, for a server that only pretends not to know."""
+    packet = Packet.decode(reply[:-SIGNATURE_BYTES])
+    return f.parties[102].frame("reply", Packet({**packet.fields, "of": codec.digest(request)}).encode())
 
 
 @pytest.mark.parametrize("names", [("3", "3"), ("17", "3"), ("45",), ("-1",), ("ann",), ("03",), ("3" * 30,), ("٣",)])
