@@ -13,6 +13,7 @@ from privfed.engines.final_queries import AGAIN, measurement
 from privfed.engines.nodes.errors import NodesError
 from privfed.engines.nodes.loopback import InProcess, Loopback
 from privfed.engines.nodes.measuring import measure_schema
+from privfed.engines.nodes.operations import round_line
 from privfed.engines.nodes.queries import MEASURE, Query
 from privfed.engines.nodes.run import NOT_MEASURED
 from privfed.evaluation import COUNTED, UNCOUNTED, Protocol
@@ -66,9 +67,12 @@ def test_metrics_are_those_of_a_simulation_and_so_are_charges(
 ) -> None:
     f = measuring(federation, method, plan, **changes)
     expected, charges = simulated(f)
-    trained = f.train(InProcess(f.fresh()))
+    lines: list[str] = []
+    trained = f.train(InProcess(f.fresh()), progress=lambda report: lines.append(round_line(report)))
     assert not trained.incidents
     assert f.ledger_lines() == charges
+    assert f"round {f.config.rounds + 1} of {f.config.rounds + 1}: opened with 3 nodes" in lines[-1]
+    assert ["ndcg@10" in line and "[" in line for line in lines] == [False] * f.config.rounds + [True]
     ((_, ours),) = trained.history[0].results.items()
     assert trained.history[0].round == expected.history[0].round
     if "distributed" in plan:
