@@ -28,6 +28,7 @@ from tests.engines.nodes.hostile.liars import Server
 
 OPENED = (3, 17, 18, 40)
 SHARES = "distributed-gaussian:noise_multiplier=0.5,clip_norm=1.0,n_min_honest=20"
+YEAR = {"refreshes": 2, "head": 8, "min_items": 0, "select": False, "histories": "long"}
 CONSENTING = OPEN.model_copy(update={"donors": "3,17-20,40"})
 
 
@@ -62,6 +63,7 @@ def train(f: Federation, transport: Any = None, data: NodeData | None = None, **
         ("popularity", f"{SHARES.replace('=20', '=5')},sampling.kind=poisson,sampling.rate=0.5", {}),
         ("popularity", "secure-sum:clip_norm=1.0,sampling.kind=fixed,sampling.size=20", {}),
         ("private-gram", SHARES, {"settings": {"min_items": 0}, "evaluation": {"private": True, "mu": 2.0}}),
+        ("private-gram-year", SHARES, {"settings": YEAR, "rounds": 2, "evaluation": {"private": True, "mu": 2.0}}),
     ],
 )
 def test_a_run_with_donors_is_to_the_bit_that_of_a_simulation(
