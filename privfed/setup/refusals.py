@@ -13,7 +13,9 @@ from privfed.privacy import PlanError, PrivacyPlan
 from privfed.privacy.refusals import method_refusal
 from privfed.setup.config import ExperimentConfig
 from privfed.setup.controls import SILENT, Control
-from privfed.setup.evaluation_query import measures_privately
+from privfed.setup.evaluation_query import final_queries, measures_privately
+
+_MOST_SUMS_OVER_NODES = 100
 
 
 def method_profile(method: Method, settings: MethodConfig | None = None) -> MethodProfile:
@@ -133,6 +135,16 @@ def refuse_shared(processes: Processes, fidelity: Fidelity, taps: Collection[Tap
         )
 
 
+def _refuse_many_sums(config: ExperimentConfig) -> None:
+    """Refuse a measurement of more sums than a node keeps requests of, to repeat them where its process ends."""
+    sums = max([0, *(final.count for final in final_queries(config, config.privacy))])
+    if sums > _MOST_SUMS_OVER_NODES:
+        raise PlanError(
+            f"evaluation.mu = {config.evaluation.mu:g} takes {sums:,} sums of the same vectors under this noise, and "
+            f"nodes give {_MOST_SUMS_OVER_NODES} at most: set a smaller evaluation.mu"
+        )
+
+
 def refuse_over_nodes(config: ExperimentConfig) -> None:
     """Refuse what cannot be run over nodes, where no party has everybody's data.
 
@@ -151,6 +163,7 @@ def refuse_over_nodes(config: ExperimentConfig) -> None:
             "a server over nodes keeps no releases on which other settings could be tried: leave evaluation.grid out, "
             "and choose settings in one process"
         )
+    _refuse_many_sums(config)
     mechanism, method = config.privacy.mechanism, config.registered()
     if (reason := mechanism.node_refusal) is not None:
         raise PlanError(reason)

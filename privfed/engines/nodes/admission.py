@@ -17,7 +17,7 @@ from privfed.engines.nodes.private_side import PrivateSide
 from privfed.engines.nodes.queries import MEASURE, Query
 from privfed.privacy import SchemaSummary
 from privfed.privacy.refusals import refuse_unprotected_blocks
-from privfed.setup.evaluation_query import STEP
+from privfed.setup.evaluation_query import CHOICE, STEP
 
 _ONCE_IN = 1e9
 """Rounds in which once fewer users take part under Poisson sampling than Hoeffding's inequality allows for."""
@@ -132,7 +132,7 @@ class Admission:
         """
         run = self._state.run
         after = query.round - run.config.rounds
-        if after < 0 and query.step != STEP:
+        if after < 0 and query.step not in (STEP, CHOICE):
             return
         if after < 0 or not run.final:
             raise NodeRefused(

@@ -87,7 +87,7 @@ class Announcement(BaseModel):
         if not isinstance(donors, tuple):
             return self
         numbers = [int(name) if _NUMBER.fullmatch(name) else -1 for name in donors]
-        if numbers != sorted(set(numbers)) or numbers[0] < 0 or numbers[-1] >= self.population:
+        if not numbers or numbers != sorted(set(numbers)) or numbers[0] < 0 or numbers[-1] >= self.population:
             raise ValueError(
                 f"donors of a run over nodes are named by their numbers in the federation, ascending and below "
                 f"{self.population}: correct split.donors"

@@ -153,6 +153,7 @@ WRONG: dict[str, Callable[[Asker], dict[str, Any]]] = {
     "number two": lambda a: {"query_id": 1},
     "training in its place": lambda a: {"step": "popularity"},
     "candidates of a grid": lambda a: {"step": "choose"},
+    "candidates in a round of training": lambda a: {"step": "choose", "round": 0},
     "exact sums": lambda a: {"step": MEASURE, "schema": measure_schema(a.f.config.protocol, ("test",))},
     "another clip norm": lambda a: {"clip_norm": 7.0},
 }
@@ -255,5 +256,7 @@ def test_exact_parts_and_choices_among_settings_are_refused_at_the_server(federa
     grid = MEASURED | {"grid": {"rank": (0, 64)}}
     with pytest.raises(PlanError, match=r"leave evaluation\.grid out"):
         measuring(federation, evaluation=grid).train()
+    with pytest.raises(PlanError, match="nodes give 100 at most: set a smaller"):
+        measuring(federation, plan=SHARES.replace("0.2", "10"), evaluation={"private": True, "mu": 1.1}).train()
     with pytest.raises(PlanError, match=r"protocol\.candidates = 'full'"):
         measuring(federation, protocol=Protocol(state="received", candidates="sampled", n_sampled=5)).train()
