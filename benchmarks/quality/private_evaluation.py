@@ -21,10 +21,10 @@ from benchmarks.running import simulation_of
 from privfed.compute.devices import on_host
 from privfed.contracts import Schema
 from privfed.data import SplitSpec, load, split
+from privfed.engines.final_queries import AGAIN, EvaluatingClients
 from privfed.engines.simulation import Simulation
 from privfed.evaluation import EvaluationResult, Metric, difference
 from privfed.experiment import ExactEvaluation, Experiment
-from privfed.experiment.private_evaluation import AGAIN, EvaluatingClients
 from privfed.federation import Federation, Message
 from privfed.setup.config import ExperimentConfig, TapConfig
 from privfed.setup.evaluation_query import METRICS, STEP, metric_vector, vector_query

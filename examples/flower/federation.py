@@ -2,6 +2,7 @@
 
     python examples/flower/federation.py                               # synthetic data, about two minutes
     python examples/flower/federation.py --data ml-100k --epsilon 4 --folder my-federation
+    python examples/flower/federation.py --private-evaluation          # quality is one more noisy sum inside epsilon
 
 Every organisation keeps a third of the users in a process of its own and sends only masked sums with its share of the
 noise. Noise is sized for the whole run, backwards from epsilon, for any one user, and so that it is enough without one
@@ -21,16 +22,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from privfed.data import load, split
 from privfed.engines.flower.server import FederationConfig
 from privfed.engines.flower.trial import Trial, share_out
-from privfed.evaluation import UNCOUNTED, Protocol
+from privfed.evaluation import EvaluationSettings, Protocol, about_metrics
 from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan, plan_for_target
 from privfed.setup.config import ExperimentConfig, TapConfig
+from privfed.setup.evaluation_query import final_queries
 
 HERE = Path(__file__).parent
 NAMES = ("alpha", "beta", "gamma")
@@ -44,12 +47,13 @@ def main() -> None:
     parser.add_argument("--data", default="synthetic", help="name of a data set, or a path")
     parser.add_argument("--epsilon", type=float, default=4.0, help="of the whole run, for any one user")
     parser.add_argument("--folder", type=Path, help="new, empty, or of such a federation; else a temporary one")
+    parser.add_argument("--private-evaluation", action="store_true", help="measure by a noisy sum inside epsilon")
     options = parser.parse_args()
     with contextlib.ExitStack() as stack:
         folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         started = time.monotonic()
         again = (folder / FILE).exists()
-        federation = once_more(folder) if again else prepare(options.data, options.epsilon, folder)
+        federation = once_more(folder) if again else prepare(options, folder)
         trial_folder = federation.folder.with_name(federation.folder.name.replace("run", "trial"))
         with Trial(trial_folder, NAMES) as trial:
             for name in NAMES:
@@ -66,7 +70,7 @@ def main() -> None:
         result = federation.folder / "result.json"
         if not result.exists():
             sys.exit("the run ended without a result: the lines above say why")
-        report(json.loads(result.read_text()))
+        report(json.loads(result.read_text()), private=federation.experiment.evaluation.private)
 
 
 def once_more(folder: Path) -> FederationConfig:
@@ -83,16 +87,18 @@ def write(federation: FederationConfig, folder: Path) -> None:
     (folder / FILE).write_text(json.dumps({"federation": federation.model_dump(mode="json")}))
 
 
-def prepare(data: str, epsilon: float, folder: Path) -> FederationConfig:
+def prepare(options: argparse.Namespace, folder: Path) -> FederationConfig:
     """Write the nodes' folders and the server's file; returns what the file says."""
+    epsilon, private = options.epsilon, options.private_evaluation
     config = ExperimentConfig(
-        data=data,
+        data=options.data,
         method={"name": "private-gram"},
         protocol=Protocol(k=(K,), state="received"),
         rounds=1,
+        evaluation=EvaluationSettings(private=private),
         taps=TapConfig(places=()),
     )
-    parts = split(load(data), config.split)
+    parts = split(load(options.data), config.split)
     users = parts.train.n_users
     delta = min(users**-1.1, LARGEST_DELTA)
     central = PrivacyPlan.named("central-gaussian", clip_norm=1.0, noise_multiplier=1.0, delta=delta)
@@ -102,26 +108,28 @@ def prepare(data: str, epsilon: float, folder: Path) -> FederationConfig:
         "distributed-gaussian", clip_norm=1.0, noise_multiplier=1.0, delta=delta, n_min_honest=2 * users // 3
     )
     program = [query.schema for query in rehearsal.registered.training.program(rehearsal.server)]
-    plan = plan_for_target(plan, epsilon, config.rounds, users, program=program)
+    plan = plan_for_target(
+        plan, epsilon, config.rounds, users, program=program, final=partial(final_queries, config) if private else None
+    )
     share_out(parts, (HERE / "node.toml").read_text(), folder / "nodes", NAMES)
     federation = FederationConfig(
         experiment=config.model_copy(update={"privacy": plan}),
         data=folder.resolve() / "nodes" / "server",
         folder=folder.resolve() / "run",
         nodes=len(NAMES),
-        parts=("test",),
+        parts=() if private else ("test",),
     )
     write(federation, folder)
     return federation
 
 
-def report(result: Mapping[str, Any]) -> None:
+def report(result: Mapping[str, Any], *, private: bool) -> None:
     """Utility, guarantee and bytes."""
     for measured in result["quality"]:
         for metric in measured.get("test", {}).get("metrics", ()):
             name = f"{metric['name']}@{metric['k']}"
             print(f"utility:   {name} {metric['value']:.4f} [{metric['lo']:.4f}, {metric['hi']:.4f}]")
-    for note in [*result["notices"], *([UNCOUNTED] if result["quality"] else [])]:
+    for note in [*result["notices"], *([about_metrics(private=private)] if result["quality"] else [])]:
         print(f"note:      {note}")
     claim = result["guarantee"]
     print(

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from privfed.audit.grid import AuditConfig
-from privfed.cli.compatibility import refusal
 from privfed.cli.failures import CommandError
 from privfed.cli.screen import Screen
 from privfed.data import DataError, Interactions, SplitSpec, catalogue, fitted, load, terms_once
@@ -26,8 +25,10 @@ from privfed.methods import MethodConfig, method, methods, refreshed
 from privfed.methods.own import in_file
 from privfed.privacy import PlanError, PrivacyPlan, configure
 from privfed.privacy.errors import nearest
+from privfed.privacy.refusals import method_refusal
 from privfed.setup import method_settings
 from privfed.setup.config import ExperimentConfig
+from privfed.setup.refusals import method_profile
 
 Layer = dict[str, Any]
 Config = TypeVar("Config", ExperimentConfig, AuditConfig)
@@ -392,7 +393,7 @@ def _check(settings: Layer, plan: PrivacyPlan) -> None:
     """Refuse settings that the method does not have, and a plan that hides what it needs."""
     _method_settings(settings)
     registered = method(str(settings["name"]))
-    if reason := refusal(registered, plan.mechanism):
+    if reason := method_refusal(plan, method_profile(registered)):
         raise PlanError(f"the plan '{plan.name}' does not fit {registered.name}: {reason}")
 
 

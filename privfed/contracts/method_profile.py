@@ -15,6 +15,7 @@ class MethodProfile:
         integers: whether all that is uploaded are whole numbers, which no clip or noise covers.
         interaction_level: whether its training steps can bound and noise the gradient of every single interaction.
         whole_tables: whether clients upload whole tables, and not the rows of their own items.
+        shares_account: whether its releases share an account of what leaves each device.
         cross_user_dependence: how one user's data decide over what other users upload; None where they do not.
     """
 
@@ -23,4 +24,5 @@ class MethodProfile:
     integers: bool = False
     interaction_level: bool = False
     whole_tables: bool = False
+    shares_account: bool = False
     cross_user_dependence: str | None = None

@@ -19,6 +19,7 @@ class MethodTraits:
         public_target: whether the problem declares training items of the target behaviour public, so that the server
             has them and only examinations are private.
         uploads_once: whether clients are queried in the first round only.
+        shares_account: whether its releases share an account of what leaves each device (`Block.refreshes`).
     """
 
     release: ReleaseKind
@@ -27,3 +28,4 @@ class MethodTraits:
     interaction_level: bool = False
     public_target: bool = False
     uploads_once: bool = False
+    shares_account: bool = False

@@ -1,44 +1,29 @@
 """Evaluation while training."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
-from jaxtyping import Float32
 from torch import Tensor
 
-from privfed.compute.devices import on_host, placed
+from privfed.compute.devices import placed
 from privfed.compute.tiles import tile_size
+from privfed.engines.device_evaluation import DeviceEvaluation
 from privfed.engines.simulation import Simulation
-from privfed.evaluation import Boost, Evaluator, MetricName, Part, RoundEvaluation
+from privfed.evaluation import MetricName, RoundEvaluation
 from privfed.federation import (
     Call,
     Clients,
     Message,
 )
-from privfed.setup.assembly import Assembly
 from privfed.updates import ClientUpdates
 
 _TILES_SCORED_AT_ONCE = 2
 
 
-class ExactEvaluation:
+class ExactEvaluation(DeviceEvaluation):
     """Utility in the protocol's state: on the device's own tuned model, or on what it received.
 
     The experimenter's view: it is outside the ledger, and no deployment could look there.
     """
-
-    def __init__(
-        self, experiment: Assembly, parts: Sequence[Part], popularity: Float32[np.ndarray, " items"] | None = None
-    ) -> None:
-        self.experiment = experiment
-        protocol = experiment.config.protocol
-        self.evaluators: dict[Part, Evaluator] = {
-            part: Evaluator(experiment.parts, protocol, part, popularity) for part in parts
-        }
-        self.boost = Boost(experiment.config.boost, experiment.parts, protocol.task)
-        trains = experiment.registered.training.step is not None
-        self.private = protocol.state == "private" and trains
 
     def observe(self, simulation: Simulation, t: int, *, due: bool) -> None:
         """Before round `t`: arrange to see the devices' own models in it."""
@@ -87,23 +72,3 @@ class ExactEvaluation:
         del clients
         if call.step == self.experiment.registered.training.step:
             self.score(call.clients, message, updates)
-
-    def score(self, users: Tensor, message: Message, updates: ClientUpdates | None) -> None:
-        """Score users on their own tuned models, or, without updates, on what they received."""
-        who, whole = on_host(users), None
-        for evaluator in self.evaluators.values():
-            candidates = evaluator.candidates(who)
-            if candidates is not None:
-                evaluator.add(who, self._scores(users, message, updates, placed(candidates)))
-                continue
-            if whole is None:
-                whole = self._scores(users, message, updates, None)
-            evaluator.add(who, whole)
-
-    def _scores(
-        self, users: Tensor, message: Message, updates: ClientUpdates | None, candidates: Tensor | None
-    ) -> np.ndarray:
-        scores = self.experiment.clients.score(users, message, updates, candidates)
-        scores = self.boost.added(scores, users, candidates)
-        squashed = self.experiment.config.protocol.scores == "probability"
-        return on_host(scores.sigmoid() if squashed else scores)

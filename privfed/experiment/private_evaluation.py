@@ -1,209 +1,20 @@
-"""Quality measured inside the budget: every device measures itself, and one noisy sum tells the mean.
+"""Choosing and measuring inside the budget, over a simulation: rounds of their own, after training.
 
-After the last round devices download the model as before any recommendation, bring it up to date, rank their own
-held-out items, and send a clipped vector of metrics (`privfed.evaluation.metric_vector`) as one more query of the run.
-Nothing else of it leaves a device, and the experimenter sees no more than the server does. Where a grid of settings is
-given, a round before that asks for the metrics of every candidate on the validation part, and the best one is kept.
+Where a grid of settings is given, a round asks for the metrics of every candidate on the validation part, and the best
+one is kept; the last round measures it (`privfed.engines.final_queries`).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass
 
-import numpy as np
-import torch
-from jaxtyping import Float32, Float64, Int64
-from torch import Tensor
-
-from privfed.compute.devices import on_host, placed
+from privfed.engines.final_queries import FinalQueryServer, measurement, with_candidates
 from privfed.engines.simulation import Simulation
 from privfed.engines.witness import Witness
-from privfed.evaluation import ChoiceVector, EvaluationResult, MetricVector, PrivateChoice
-from privfed.evaluation.beyond_accuracy import exposure, tenths_of
-from privfed.experiment.evaluation import ExactEvaluation
+from privfed.evaluation import EvaluationResult, PrivateChoice
 from privfed.experiment.release_record import ReleaseRecord
-from privfed.federation import Call, Federation, Message, Server, begin_query, perform
+from privfed.federation import Server
 from privfed.privacy import PlanError
-from privfed.privacy.forecast import FinalQuery
 from privfed.setup.assembly import Assembly
-from privfed.setup.evaluation_query import CHOICE, METRICS, STEP, choice_vector, final_queries, metric_vector
-from privfed.updates import ClientUpdates, Dense
-
-AGAIN = "measured before"
-"""Tells devices how many sums of the same vectors have been asked for already."""
-
-
-class EvaluatingClients:
-    """The clients of a run, who besides their own steps answer `evaluate` and `choose`.
-
-    Args:
-        assembly: the assembled run, whose held-out items these devices hold.
-    """
-
-    def __init__(self, assembly: Assembly) -> None:
-        self._real, self._assembly = assembly.clients, assembly
-        self._own: _OwnMeasurement | None = None
-        self._sent: Float32[Tensor, "users size"] = torch.zeros(0, 0)
-        self._known: set[int] = set()
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_real":
-            raise AttributeError(name)
-        return getattr(self._real, name)
-
-    @property
-    def steps(self) -> frozenset[str]:
-        """Steps of the method, and both measurements."""
-        return self._real.steps | {STEP, CHOICE}
-
-    def receive(self, step: str, message: Message) -> None:
-        """A query begins; a new measurement forgets what was measured before."""
-        if step not in {STEP, CHOICE}:
-            self._real.receive(step, message)
-        elif not message.config[AGAIN]:
-            own: _OwnMeasurement = (_OfTheModel if step == STEP else _OfCandidates)(self._assembly, message)
-            self._own, self._sent = own, torch.zeros(self._assembly.n_users, len(own.vector.weights))
-            self._known = set()
-
-    def evaluate(self, call: Call, message: Message) -> ClientUpdates:
-        """The vector of metrics of every device, on the test part."""
-        who = on_host(call.clients)
-        if not self._known.issuperset(who.tolist()):
-            assert self._own is not None, "a measurement begins with a query"
-            held_out = call.clients[torch.isin(call.clients, placed(self._own.users))]
-            if len(held_out):
-                vectors = self._own.vectors(replace(call, clients=held_out), message)
-                self._sent[torch.from_numpy(on_host(held_out))] = torch.from_numpy(vectors).float()
-            self._known.update(who.tolist())
-        rows = self._sent[torch.from_numpy(who)]
-        return ClientUpdates(call.clients, call.schema, [Dense(METRICS, torch.arange(len(who)), placed(rows.numpy()))])
-
-    choose = evaluate
-
-
-class _OwnMeasurement(Protocol):
-    """What devices measure of themselves."""
-
-    @property
-    def vector(self) -> MetricVector | ChoiceVector:
-        """Layout of what they send."""
-
-    @property
-    def users(self) -> Int64[np.ndarray, " users"]:
-        """Who hold something out, ascending."""
-
-    def vectors(self, call: Call, message: Message) -> Float64[np.ndarray, "people size"]:
-        """Vectors of the called clients, who all hold something out."""
-
-
-class _OfTheModel:
-    """The metrics of the model, beside popularity where the message has an order of items."""
-
-    def __init__(self, assembly: Assembly, message: Message) -> None:
-        order = assembly.registered.training.popularity_order
-        popularity = None if order is None else on_host(message.shared[order].float())
-        self.vector, self._assembly = metric_vector(assembly.config), assembly
-        self._device = ExactEvaluation(assembly, ("test",), popularity)
-        self._tenths = None if popularity is None else tenths_of(popularity)
-        self.users = self._device.evaluators["test"].users
-
-    def vectors(self, call: Call, message: Message) -> Float64[np.ndarray, "people size"]:
-        """Score, rank, and leave what was trained for it."""
-        score_on_devices(self._assembly, self._device, call, message)
-        users, keys, evaluator = on_host(call.clients), self.vector.keys, self._device.evaluators["test"]
-        rows = [*evaluator.rows(keys), *(evaluator.rows(keys, of_popularity=True) if self.vector.compared else [])]
-        shares = np.empty((0, len(users))) if self._tenths is None else exposure(evaluator.lists(users), self._tenths)
-        return self.vector.vectors(evaluator.measured[rows][:, users], shares)
-
-
-class _OfCandidates:
-    """The main metric of several models on the validation part."""
-
-    def __init__(self, assembly: Assembly, message: Message) -> None:
-        del message
-        self.vector, self._assembly = choice_vector(assembly.config), assembly
-        self._devices = [ExactEvaluation(assembly, ("valid",)) for _ in range(self.vector.candidates)]
-        self.users = self._devices[0].evaluators["valid"].users
-
-    def vectors(self, call: Call, message: Message) -> Float64[np.ndarray, "people size"]:
-        """Score and rank with every candidate."""
-        users, metrics = on_host(call.clients), []
-        for number, device in enumerate(self._devices):
-            score_on_devices(self._assembly, device, call, of_candidate(message, number))
-            evaluator = device.evaluators["valid"]
-            metrics.append(evaluator.measured[evaluator.rows([("ndcg", self.vector.k)])][:, users])
-        return self.vector.vectors(np.concatenate(metrics))
-
-
-def score_on_devices(assembly: Assembly, device: ExactEvaluation, call: Call, message: Message) -> None:
-    """Let devices bring themselves up to date as before a recommendation, score what they hold out, and forget both."""
-    clients, step, updates = assembly.clients, assembly.registered.training.step, None
-    if device.private and step is not None:
-        begin_query(clients, step, message)
-        updates = perform(clients, replace(call, step=step, schema=assembly.server.schema, clip_norm=None), message)
-    device.score(call.clients, message, updates)
-    clients.discard()
-
-
-def of_candidate(message: Message, number: int) -> Message:
-    """The model of one candidate, out of a message with those of all."""
-    mark = f"{number}:"
-    shared = {name.removeprefix(mark): values for name, values in message.shared.items() if name.startswith(mark)}
-    return Message(shared, config=message.config)
-
-
-def with_candidates(messages: Sequence[Message]) -> Message:
-    """One message with the models of all candidates."""
-    shared = {f"{number}:{name}": values for number, one in enumerate(messages) for name, values in one.shared.items()}
-    return Message(shared, config=messages[0].config)
-
-
-class FinalQueryServer:
-    """Asks everybody for a vector, as a server of one round, and averages the sums where it takes several.
-
-    Args:
-        assembly: the assembled run.
-        step: of the clients.
-        query: blocks, and how often they are asked for.
-        message: what devices measure themselves with.
-
-    Attributes:
-        schema: blocks of its query.
-        sums: noisy sum of all vectors; None before the round, and where too few clients answered.
-        expected: people in the sum, as far as that is public.
-    """
-
-    def __init__(self, assembly: Assembly, step: str, query: FinalQuery, message: Message) -> None:
-        self._assembly, self._step, self._count, self._message = assembly, step, query.count, message
-        self.schema = query.schema
-        self.sums: Float64[np.ndarray, " size"] | None = None
-        self.expected = 1.0
-
-    @property
-    def deviation(self) -> float:
-        """Standard deviation of the noise on every coordinate of `sums`."""
-        noisy = self._assembly.config.privacy.noisy_sums(self._assembly.n_users)
-        return float(noisy.deviation / self.schema[METRICS].weight / self._count**0.5)
-
-    def round(self, federation: Federation, t: int) -> None:
-        """Ask as often as it takes."""
-        cohort = federation.sample_cohort(t)
-        total = np.zeros(self.schema[METRICS].size)
-        for again in range(self._count):
-            asked = replace(self._message, config={**self._message.config, AGAIN: again})
-            total += on_host(federation.aggregate(self._step, cohort, asked, self.schema).sums[METRICS].double())
-        self.sums, self.expected = total / self._count, max(cohort.expected, 1.0)
-
-    def public(self) -> Message:
-        """What a device downloads to recommend with."""
-        return self._assembly.server.public()
-
-    def state(self) -> dict[str, Tensor]:
-        """Nothing is kept."""
-        return {}
-
-    def load(self, state: Any) -> None:
-        """Nothing was kept."""
+from privfed.setup.evaluation_query import CHOICE, choice_vector, final_queries
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,15 +31,12 @@ class FinalQueryRunner:
     simulation: Simulation
     witness: Witness | None
 
-    def sums(
-        self, step: str, query: FinalQuery, message: Message, round: int
-    ) -> tuple[Float64[np.ndarray, " size"], float, float]:
-        """Noisy sums, the deviation of their noise, and how many people are expected in them.
+    def _ask(self, asking: FinalQueryServer, round: int) -> FinalQueryServer:
+        """Have the round take place.
 
         Raises:
             PlanError: too few clients took part.
         """
-        asking = FinalQueryServer(self.assembly, step, query, message)
         server: Server = asking if self.witness is None else self.witness.server(asking)
         self.simulation.observers.clear()
         self.simulation.run(server, round)
@@ -238,22 +46,23 @@ class FinalQueryRunner:
                 f"{self.assembly.config.privacy.name!r}, so nothing was measured: sample more clients a "
                 "round, or set evaluation.private = false"
             )
-        return asking.sums, asking.deviation, asking.expected
+        return asking
 
     def measured(self, round: int) -> EvaluationResult:
         """Quality of the trained model."""
-        config = self.assembly.config
-        vector, query = metric_vector(config), final_queries(config, config.privacy)[-1]
-        sums, deviation, people = self.sums(STEP, query, self.assembly.server.public(), round)
-        return vector.result(sums, deviation, mu=config.evaluation.mu, population=people)
+        result = self._ask(measurement(self.assembly), round).result()
+        assert result is not None
+        return result
 
     def chosen(self, releases: ReleaseRecord, round: int) -> PrivateChoice:
         """The best candidate of the grid, whose public parameters the server then holds."""
         config = self.assembly.config
         servers = [releases.server(self.assembly, settings) for settings in config.evaluation.candidates]
-        vector, query = choice_vector(config), final_queries(config, config.privacy)[0]
-        sums, deviation, _ = self.sums(CHOICE, query, with_candidates([one.public() for one in servers]), round)
-        values = vector.values(sums, deviation)
+        message = with_candidates([one.public() for one in servers])
+        query = final_queries(config, config.privacy)[0]
+        asked = self._ask(FinalQueryServer(self.assembly, CHOICE, query, message), round)
+        assert asked.sums is not None
+        values = choice_vector(config).values(asked.sums, asked.deviation)
         best = max(range(len(values)), key=lambda number: values[number].value)
         self.assembly.server.load(servers[best].state())
         return PrivateChoice(

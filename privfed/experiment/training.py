@@ -8,13 +8,14 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from privfed.compute.devices import all_on_host
 from privfed.engines.checkpoint import Checkpoint, CheckpointError, SavedEvaluation
+from privfed.engines.final_queries import EvaluatingClients
 from privfed.engines.simulation import Simulation, SimulationProgress
 from privfed.engines.transcript import Transcript
 from privfed.engines.witness import Witness
 from privfed.evaluation import Part, RoundEvaluation, about_metrics
 from privfed.experiment.alone import train_alone
 from privfed.experiment.evaluation import ExactEvaluation
-from privfed.experiment.private_evaluation import EvaluatingClients, FinalQueryRunner
+from privfed.experiment.private_evaluation import FinalQueryRunner
 from privfed.experiment.release_record import ReleaseRecord
 from privfed.experiment.result import RunResult
 from privfed.federation import Ranges, StatefulClients

@@ -1,8 +1,18 @@
-"""Schemas that a plan has no noise or no bound for."""
+"""Methods and schemas that a plan has no noise or no bound for."""
 
-from privfed.contracts import Schema, refreshes_of
+from privfed.contracts import MethodProfile, Schema, refreshes_of
 from privfed.privacy.errors import PlanError
 from privfed.privacy.plan import PrivacyPlan
+
+_HIDDEN_MEMBERS = "participation is secret, and an account counts everybody in all releases: set sampling.kind = 'all'"
+
+
+def method_refusal(plan: PrivacyPlan, method: MethodProfile) -> str | None:
+    """Why a method cannot run behind a plan, as a clause after a colon; None where it can."""
+    reason = plan.mechanism.refusal(method)
+    if reason is None and method.shares_account and plan.amplifies and plan.mechanism.unbounded_reason is None:
+        return f"its releases share one account, and {_HIDDEN_MEMBERS}"
+    return reason
 
 
 def refuse_unprotected_blocks(plan: PrivacyPlan, schema: Schema) -> None:
@@ -33,6 +43,6 @@ def _refuse_account(plan: PrivacyPlan) -> None:
     """Refuse a plan under which devices keep no account of a year."""
     reason = plan.mechanism.account_refusal
     if plan.amplifies:
-        reason = "participation is secret, and an account counts everybody in all releases: set sampling.kind = 'all'"
+        reason = _HIDDEN_MEMBERS
     if reason is not None:
         raise PlanError(f"releases that share one account cannot be had under the plan {plan.name!r}: {reason}")

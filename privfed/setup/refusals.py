@@ -10,9 +10,12 @@ from privfed.compute.processes import Processes, ProcessesError
 from privfed.contracts import Fidelity, MethodProfile, Tap
 from privfed.methods import Method, MethodConfig
 from privfed.privacy import PlanError, PrivacyPlan
+from privfed.privacy.refusals import method_refusal
 from privfed.setup.config import ExperimentConfig
 from privfed.setup.controls import SILENT, Control
-from privfed.setup.evaluation_query import measures_privately
+from privfed.setup.evaluation_query import final_queries, measures_privately
+
+_MOST_SUMS_OVER_NODES = 100
 
 
 def method_profile(method: Method, settings: MethodConfig | None = None) -> MethodProfile:
@@ -28,6 +31,7 @@ def method_profile(method: Method, settings: MethodConfig | None = None) -> Meth
         integers=method.traits.integers,
         interaction_level=method.traits.interaction_level,
         whole_tables=method.traits.upload == "dense",
+        shares_account=method.traits.shares_account,
         cross_user_dependence=None if settings is None else method.disclosure.cross_user_dependence(settings),
     )
 
@@ -39,7 +43,7 @@ def refuse_method(method: Method, settings: MethodConfig, config: ExperimentConf
         PlanError: the two do not go together.
     """
     plan = config.privacy
-    if (reason := plan.mechanism.refusal(method_profile(method, settings))) is not None:
+    if (reason := method_refusal(plan, method_profile(method, settings))) is not None:
         raise PlanError(f"{method.name} cannot run behind the plan {plan.name!r}: {reason}")
     if (task := method.training.task(settings)) != config.protocol.task:
         does = "ranks items" if task == "ranking" else "predicts ratings"
@@ -65,6 +69,11 @@ def _refuse_private_evaluation(config: ExperimentConfig) -> None:
         raise PlanError(
             "evaluation.private measures rankings of the whole catalogue, and protocol.task or protocol.catalogue says "
             "otherwise: set them to ranking and all"
+        )
+    if protocol.candidates != "full":
+        raise PlanError(
+            "evaluation.private sums what each person measures alone, and sampled candidates are drawn around the "
+            "items of everybody: set protocol.candidates = 'full'"
         )
     if protocol.select != "last":
         raise PlanError(
@@ -126,6 +135,16 @@ def refuse_shared(processes: Processes, fidelity: Fidelity, taps: Collection[Tap
         )
 
 
+def _refuse_many_sums(config: ExperimentConfig) -> None:
+    """Refuse a measurement of more sums than a node keeps requests of, to repeat them where its process ends."""
+    sums = max([0, *(final.count for final in final_queries(config, config.privacy))])
+    if sums > _MOST_SUMS_OVER_NODES:
+        raise PlanError(
+            f"evaluation.mu = {config.evaluation.mu:g} takes {sums:,} sums of the same vectors under this noise, and "
+            f"nodes give {_MOST_SUMS_OVER_NODES} at most: set a smaller evaluation.mu"
+        )
+
+
 def refuse_over_nodes(config: ExperimentConfig) -> None:
     """Refuse what cannot be run over nodes, where no party has everybody's data.
 
@@ -134,13 +153,17 @@ def refuse_over_nodes(config: ExperimentConfig) -> None:
     """
     if config.control is not None:
         raise PlanError(f"control = {config.control!r} is simulated in one process: run it there, or leave it out")
-    if config.split.donors is not None:
-        raise PlanError("donors open their history to one process, and no node has it: leave split.donors out")
-    if config.evaluation.private:
+    if isinstance(config.split.donors, float):
         raise PlanError(
-            "no step of a node measures quality by a noisy sum: set evaluation.private = false, and let the policies "
-            "of nodes decide about exact sums of metrics"
+            "a share of donors is drawn in a simulation, and over nodes people decide themselves: name donors by their "
+            "numbers in the federation"
         )
+    if config.evaluation.grid:
+        raise PlanError(
+            "a server over nodes keeps no releases on which other settings could be tried: leave evaluation.grid out, "
+            "and choose settings in one process"
+        )
+    _refuse_many_sums(config)
     mechanism, method = config.privacy.mechanism, config.registered()
     if (reason := mechanism.node_refusal) is not None:
         raise PlanError(reason)

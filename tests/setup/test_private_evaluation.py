@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from privfed.engines.final_queries import EvaluatingClients
 from privfed.evaluation import COUNTED, UNCOUNTED, MetricVector, Protocol
 from privfed.experiment import ExactEvaluation, Experiment, RunResult
-from privfed.experiment.private_evaluation import EvaluatingClients, FinalQueryRunner
+from privfed.experiment.private_evaluation import FinalQueryRunner
 from privfed.federation import Call
 from privfed.privacy import PlanError, PrivacyPlan
 from privfed.privacy.events import Gaussian
@@ -183,6 +184,7 @@ def test_a_measurement_that_costs_more_than_everything_may_is_refused(small_spli
         ({"privacy": "local-gaussian:noise_multiplier=1,clip_norm=1"}, "noisy sum of whole users"),
         ({"protocol": Protocol(select="best_valid")}, "after the last round"),
         ({"protocol": Protocol(catalogue="trained")}, "whole catalogue"),
+        ({"protocol": Protocol(candidates="sampled", n_sampled=5)}, "drawn around the items of everybody"),
         ({"control": "shuffled"}, "exact metrics"),
         ({"mu": 9.0, "privacy": "central-gaussian:noise_multiplier=500,clip_norm=1"}, "sums under"),
     ],

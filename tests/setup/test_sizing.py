@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from privfed.audit.checks.neighbours import rerun_on_neighbours, sampled_users
+from privfed.cli.compatibility import EXAMPLES
+from privfed.contracts import Block, refreshes_of
 from privfed.data import Split
 from privfed.engines.simulation import Simulation
 from privfed.experiment import Experiment
@@ -13,6 +15,7 @@ from privfed.guards.server_guard import ServerGuard
 from privfed.methods import method, methods
 from privfed.privacy import Ledger, PlanError, PrivacyPlan
 from privfed.privacy.mechanisms.clipping import AUTO_SHARE
+from privfed.privacy.refusals import method_refusal, refuse_unprotected_blocks
 from privfed.setup.config import ExperimentConfig, TapConfig
 from privfed.setup.refusals import method_profile
 from privfed.setup.sizing import size
@@ -29,8 +32,9 @@ AUTO = f"central-gaussian:epsilon={EPSILON:g},clip_norm=auto"
 
 
 def config_of(name: str, words: str, **fields: Any) -> ExperimentConfig:
+    settings = {"name": name, **SETTINGS.get(name, {})}
     return ExperimentConfig(
-        data="synthetic-tests", method={"name": name}, privacy=PrivacyPlan.parse(words), taps=TapConfig(places=()),
+        data="synthetic-tests", method=settings, privacy=PrivacyPlan.parse(words), taps=TapConfig(places=()),
         **{"rounds": ROUNDS} | fields,
     )  # fmt: skip
 
@@ -43,10 +47,10 @@ CASES = [
     (name, label)
     for name in methods()
     for label in CLIPPED
-    if PrivacyPlan.parse(words_of(label)).mechanism.refusal(method_profile(method(name))) is None
-    and name != "private-gram-year"
+    if method_refusal(PrivacyPlan.parse(words_of(label)), method_profile(method(name))) is None
 ]
-"""Without the year, which asks for pairs once enough items stand out, and never of so few people."""
+SETTINGS = {"private-gram-year": {"min_items": 0}}
+"""Of so few people no item stands out, and pairs are asked for all the same."""
 
 
 def spent(config: ExperimentConfig, parts: Split) -> float:
@@ -67,6 +71,53 @@ def test_shares_of_noise_are_sized_too(name: str, small_split: Split) -> None:
 def test_the_table_holds_every_method_that_noise_can_protect() -> None:
     assert len(CASES) > 45
     assert len({name for name, _ in CASES}) > 15
+
+
+@pytest.mark.parametrize("name", methods())
+def test_a_method_says_whether_its_releases_share_an_account(name: str, small_split: Split) -> None:
+    registered = method(name)
+    experiment = Experiment(config_of(name, "none"), small_split)
+    schemas = [query.schema for query in registered.training.program(experiment.server)]
+    assert registered.traits.shares_account == any(refreshes_of(schema) > 1 for schema in schemas)
+
+
+YEAR = {"popularity": Block((5,), refreshes=3)}
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        *(PrivacyPlan(mechanism=mechanism) for mechanism in EXAMPLES.values()),
+        PrivacyPlan.parse("central-gaussian:noise_multiplier=1,clip_norm=1,clipping=per_block"),
+        PrivacyPlan.parse("central-gaussian:noise_multiplier=1,clip_norm=1,sampling.kind=poisson,sampling.rate=0.5"),
+    ],
+    ids=lambda plan: plan.mechanism.kind,
+)
+def test_a_year_is_refused_before_it_is_built_where_its_queries_would_be(plan: PrivacyPlan) -> None:
+    """One list of reasons decides the listing of methods, what set-up says, and what becomes of a schema."""
+    reason = method_refusal(plan, method_profile(method("private-gram-year")))
+    if reason is None:
+        refuse_unprotected_blocks(plan, YEAR)
+    elif "share one account" in reason:
+        with pytest.raises(PlanError, match="share one account") as refused:
+            refuse_unprotected_blocks(plan, YEAR)
+        assert str(refused.value).partition(": ")[2] in reason
+    else:
+        assert plan.mechanism.unit == "interaction"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (AUTO, "follows the data, and an account is in units of one: give a clip_norm"),
+        ("local-gaussian:epsilon=8,clip_norm=1", "adds no Gaussian noise to a sum of clipped uploads: choose"),
+        ("distributed-gaussian:epsilon=8,clip_norm=1,n_min_honest=30", None),
+        ("central-gaussian:epsilon=8,clip_norm=1", None),
+    ],
+)
+def test_a_plan_with_a_target_says_so_before_it_is_sized(words: str, why: str | None) -> None:
+    reason = method_refusal(PrivacyPlan.parse(words), method_profile(method("private-gram-year")))
+    assert (reason is None) if why is None else (reason is not None and why in reason)
 
 
 def test_an_extra_query_of_the_first_round_is_paid_from_the_target(small_split: Split) -> None:

@@ -148,8 +148,17 @@ def bound(draft: Draft) -> None:
     try:
         fields, address = draft.fields, draft.fields["address"]
         schema = {
-            name: Block(tuple(shape), kind, weight=weight, bound=limit, divides=divides, counts=counts, share=share)
-            for name, shape, kind, weight, limit, divides, counts, share in fields["schema"]
+            name: Block(
+                tuple(shape),
+                kind,
+                weight=weight,
+                bound=limit,
+                divides=divides,
+                counts=counts,
+                share=share,
+                refreshes=refreshes[0] if refreshes else 1,
+            )
+            for name, shape, kind, weight, limit, divides, counts, share, *refreshes in fields["schema"]
         }
         tensors = {
             name: torch.from_numpy(np.frombuffer(data, dtype).reshape(shape).copy())

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from privfed.data import Split, SplitSpec, SyntheticSpec, generate, split
+from privfed.engines.final_queries import measurement
 from privfed.engines.nodes.announcement import Announcement
 from privfed.engines.nodes.loopback import InProcess
 from privfed.engines.nodes.node import Node
@@ -47,6 +48,7 @@ class Setting:
         seeded: whether sums and models must be those of the simulation.
         exact: whether models are to the bit.
         policy: what its nodes insist on besides.
+        measured: whether quality is measured by one more query, and never exactly.
     """
 
     method: str
@@ -55,6 +57,7 @@ class Setting:
     seeded: bool = True
     exact: bool = False
     policy: Mapping[str, Any] = field(default_factory=dict)
+    measured: bool = False
 
 
 SECURE = "secure-sum:clip_norm=10.0"
@@ -74,6 +77,19 @@ SETTINGS: Mapping[str, Setting] = {
             "own_noise_suffices": True,
             "methods": ("private-gram",),
         },
+    ),
+    "masked, measured": Setting(
+        "private-gram",
+        "distributed-gaussian:noise_multiplier=1.0,clip_norm=1.0,n_min_honest=5",
+        {"min_items": 0},
+        exact=True,
+        measured=True,
+    ),
+    "masked, a year": Setting(
+        "private-gram-year",
+        "distributed-gaussian:noise_multiplier=1.0,clip_norm=1.0,n_min_honest=5",
+        {"refreshes": 2, "head": 6, "min_items": 0, "select": False, "histories": "long"},
+        exact=True,
     ),
     "partial sums": Setting("feddae", "none"),
     "partial sums, own bits": Setting(
@@ -110,6 +126,7 @@ class SmallFederation:
         self.config = ExperimentConfig(
             method={"name": setting.method, **setting.settings}, privacy=PrivacyPlan.parse(setting.plan),
             rounds=ROUNDS, chunk=16, seed=seed, protocol=Protocol(state="received", ties="pessimistic"),
+            **({"evaluation": {"private": True}} if setting.measured else {}),
         )  # fmt: skip
         self.shards = [np.sort(some) for some in np.array_split(np.arange(USERS), SEATS)]
         keys = [bytes([place + 1]) * 32 for place in range(SEATS + 1)]
@@ -133,6 +150,12 @@ class SmallFederation:
         ledger = Ledger(self.config.privacy, USERS)
         guard = ServerGuard(self.config.privacy, ledger, assembly.streams)
         return RemoteFederation(transport, announced, self.server, guard, timeout=3600), assembly.server
+
+    def measure(self, remote: RemoteFederation, server: Server) -> bool:
+        """Ask once, after the last round, for the noisy sum of metrics; returns whether it was released."""
+        assembly = remote.announced.assemble(self.server_data, secrets.token_bytes(32))
+        assembly.server.load(server.state())
+        return remote.run(measurement(assembly), self.config.rounds)
 
     def wrong_training(self) -> str | None:
         """What is wrong with a whole run of an honest server over the nodes as they are now; None where nothing is."""
@@ -161,7 +184,7 @@ class SmallFederation:
         folder = self.folder / "simulation"
         folder.mkdir()
         experiment = Experiment(self.config, self.parts)
-        experiment.run(folder, parts=())
+        experiment.run(folder, parts=("test",) if self.setting.measured else ())
         lines = (folder / "ledger.jsonl").read_text().splitlines()
         shutil.rmtree(folder)
         return experiment, lines

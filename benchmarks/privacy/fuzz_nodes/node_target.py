@@ -105,8 +105,11 @@ class NodeTarget:
             for remote, server in runs:
                 if not remote.run(server, t):
                     raise AssertionError(remote.abort_reason, remote.incidents)
-                remote.measure(server.public(), t, ("valid",))
-        for remote, _ in runs:
+                if not self._federation.setting.measured:
+                    remote.measure(server.public(), t, ("valid",))
+        for remote, server in runs:
+            if self._federation.setting.measured and not self._federation.measure(remote, server):
+                raise AssertionError(remote.abort_reason, remote.incidents)
             remote.finish()
         return recording.scenes
 

@@ -6,12 +6,14 @@
     folder = "/srv/run"                         # ledger, checkpoints, result; a run that was cut off goes on from here
     data = "/srv/catalogue"                     # what the server knows (NodeData.for_server)
     party = "/srv/server"                       # the server's key and the signed federation file, if not with the data
+    donors = "/srv/donors.csv"                  # histories that people opened, with split = { donors = ["7", "203"] }
     nodes = 3                                   # waits for so many before it begins
     monitor = "127.0.0.1:9401"                  # health and metrics, where anybody wants them
     log = "json"                                # or "text"
     [federation.experiment]
     method = { name = "private-gram" }
     privacy = { ... }
+    evaluation = { private = true, mu = 0.3 }   # quality as one more noisy sum that epsilon covers
 
 The result is `result.json` in the run's folder: quality, guarantee, bytes and seconds. The trained public tensors are
 in `checkpoint/server.safetensors`.
@@ -30,10 +32,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from privfed.engines.flower.transport import FlowerTransport
 from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.open_histories import read_open_histories
 from privfed.engines.nodes.operations import RoundReport, ServerMonitor, escape, logging_to, round_line, serve_monitor
 from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.run import NodesResult, train
-from privfed.evaluation import UNCOUNTED
+from privfed.evaluation import about_metrics
 from privfed.privacy import configure
 from privfed.setup.config import ExperimentConfig
 
@@ -58,12 +61,15 @@ class FederationConfig(BaseModel):
         data: folder of what the server knows of the population.
         folder: of the run.
         party: folder of the server's key and the signed federation file; None where they lie with the data.
+        donors: file of the histories that people opened (`open_histories`), whom `experiment.split.donors` names; None
+            without any.
         nodes: how many it waits for before it begins.
         wait: seconds it waits for them.
         timeout: seconds in which nodes answer a stage.
         min_nodes: smallest number of nodes whose sum is opened, beyond what the federation file asks for.
         seeded: keys of all users follow from the experiment's seed: a simulation over processes, which protects nobody.
-        parts: held-out parts to measure, as far as nodes let sums of metrics leave.
+        parts: held-out parts to measure exactly, as far as nodes let sums of metrics leave; none where the experiment
+            measures privately.
         until: rounds after which to stop, as for a refresh a week; started again, a server goes on. None ends the run.
         monitor: address at which health and metrics are served; None serves nothing.
         log: kind of the lines that follow the run.
@@ -75,6 +81,7 @@ class FederationConfig(BaseModel):
     data: Path
     folder: Path
     party: Path | None = None
+    donors: Path | None = None
     nodes: int = Field(3, ge=3, description="how many nodes to wait for")
     wait: float = Field(600.0, gt=0, description="seconds to wait for them")
     timeout: float = Field(600.0, gt=0, description="seconds in which nodes answer a stage")
@@ -98,9 +105,8 @@ class FederationConfig(BaseModel):
             table: dict[str, Any] = read(path.read_text())["federation"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise FederationConfigError(f"{path} says nothing of a federation ({error!r}): mend it") from error
-        paths = {
-            key: path.parent / table[key] for key in ("data", "folder", "party") if isinstance(table.get(key), str)
-        }
+        named = (key for key in ("data", "folder", "party", "donors") if isinstance(table.get(key), str))
+        paths = {key: path.parent / table[key] for key in named}
         return configure(cls, table | paths)
 
 
@@ -126,7 +132,8 @@ def train_over(grid: Grid, federation: FederationConfig) -> NodesResult:
         TooFewNodesError: fewer nodes connected than the federation waits for, or too few took part in every round.
         NodesError, LedgerError: as `privfed.engines.nodes.run.train` says.
     """
-    monitor = ServerMonitor(federation.folder, federation.experiment.rounds)
+    experiment = federation.experiment
+    monitor = ServerMonitor(federation.folder, experiment.rounds + experiment.evaluation.private)
     with logging_to(sys.stdout, federation.log, "privfed"), serve_monitor(monitor, federation.monitor):
         return _train(grid, federation, monitor)
 
@@ -151,7 +158,7 @@ def _train(grid: Grid, federation: FederationConfig, monitor: ServerMonitor) -> 
     _log.info("%d nodes are connected; %s begins", len(connected), federation.experiment.method_name)
     trained = train(
         federation.experiment,
-        NodeData.load(federation.data),
+        _data(federation),
         Party.load(federation.party or federation.data),
         transport,
         federation.folder,
@@ -163,15 +170,24 @@ def _train(grid: Grid, federation: FederationConfig, monitor: ServerMonitor) -> 
         progress=progress,
     )
     (federation.folder / RESULT).write_text(json.dumps(_result(trained, connected), indent=1))
-    if trained.traffic.aborted_rounds == federation.experiment.rounds:
+    private = federation.experiment.evaluation.private
+    if trained.traffic.aborted_rounds - (private and not trained.history) == federation.experiment.rounds:
         reasons = "; ".join(sorted({f"{i.node}: {i.reason}" for i in trained.incidents}))
         raise TooFewNodesError(
             f"every round was aborted, so nothing was trained: {escape(reasons or 'no node gave a reason')}"
         )
-    for note in [*trained.notices, *([UNCOUNTED] if trained.history else [])]:
+    for note in [*trained.notices, *([about_metrics(private=private)] if trained.history else [])]:
         _log.info("note: %s", note)
     _log.info("done: epsilon %.3f at delta %g", trained.guarantee.epsilon, trained.guarantee.delta)
     return trained
+
+
+def _data(federation: FederationConfig) -> NodeData:
+    """What the server knows, with the histories that people opened."""
+    data = NodeData.load(federation.data)
+    if federation.donors is None:
+        return data
+    return data.with_donors(read_open_histories(federation.donors, data.population, data.items))
 
 
 def _named(context: Context) -> FederationConfig:

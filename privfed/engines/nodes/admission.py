@@ -6,9 +6,10 @@ from collections.abc import Collection
 import numpy as np
 from jaxtyping import Int64
 
+from privfed.contracts import schema_digest
 from privfed.engines.nodes.budget import Budget
 from privfed.engines.nodes.errors import NodeRefused
-from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.node_data import renumbered
 from privfed.engines.nodes.node_state import NodeState
 from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.policy import Policy
@@ -16,6 +17,7 @@ from privfed.engines.nodes.private_side import PrivateSide
 from privfed.engines.nodes.queries import MEASURE, Query
 from privfed.privacy import SchemaSummary
 from privfed.privacy.refusals import refuse_unprotected_blocks
+from privfed.setup.evaluation_query import CHOICE, STEP
 
 _ONCE_IN = 1e9
 """Rounds in which once fewer users take part under Poisson sampling than Hoeffding's inequality allows for."""
@@ -27,15 +29,12 @@ class Admission:
     Args:
         state: of the node.
         policy: of the node.
-        data: of the node.
         party: the node's organisation.
         private_side: the clients of its users.
     """
 
-    def __init__(
-        self, state: NodeState, policy: Policy, data: NodeData, party: Party, private_side: PrivateSide
-    ) -> None:
-        self._state, self._policy, self._data = state, policy, data
+    def __init__(self, state: NodeState, policy: Policy, party: Party, private_side: PrivateSide) -> None:
+        self._state, self._policy = state, policy
         self._party, self._private_side = party, private_side
 
     def admit(self, query: Query) -> Int64[np.ndarray, " members"]:
@@ -48,6 +47,7 @@ class Admission:
         """
         if query.step not in self._private_side.assembly.clients.steps:
             raise NodeRefused(f"{query.step!r} is no step that clients of this run answer; query one of their steps")
+        self._refuse_other_measurement(query)
         refuse_unprotected_blocks(self._state.plan, query.schema)
         self._policy.accept_clip_norm(self._state.plan, query.clip_norm)
         digest = query.digest()
@@ -85,7 +85,8 @@ class Admission:
         Raises:
             PolicyRefused: they are too few.
         """
-        hosted = np.concatenate([np.empty(0, np.int64), *map(self._party.federation.users, seats)])
+        everybody = np.sort(np.concatenate([np.empty(0, np.int64), *map(self._party.federation.users, seats)]))
+        hosted = renumbered(everybody, self._state.run.donors)
         sampling = self._state.plan.sampling
         if round is None or sampling.kind in ("all", "poisson"):
             rate = sampling.rate if round is not None and sampling.kind == "poisson" else 1.0
@@ -101,10 +102,10 @@ class Admission:
         """
         plan, taking, certain = self._state.plan, float(len(members)), len(members)
         if plan.sampling.kind == "poisson":
-            hosted = len(self._data.users)
+            hosted = len(self._private_side.users)
             taking = plan.sampling.rate * hosted
             certain = min(certain, math.floor(taking - math.sqrt(hosted * math.log(_ONCE_IN) / 2)))
-        if plan.mechanism.release == "total" and len(self._data.users):
+        if plan.mechanism.release == "total" and len(self._private_side.users):
             self._policy.accept_own(taking)
         self._policy.accept_share(plan, max(certain, 0))
 
@@ -123,11 +124,38 @@ class Admission:
                 "this node has sent its masked input of that query, and does so once; go on with a new cohort"
             )
 
+    def _refuse_other_measurement(self, query: Query) -> None:
+        """Refuse a measurement that is not the announced one, and a query of training in its place.
+
+        What is announced follows from the settings of the run: when it comes, its blocks, which bound what it costs,
+        and how often it comes.
+        """
+        run = self._state.run
+        after = query.round - run.config.rounds
+        if after < 0 and query.step not in (STEP, CHOICE):
+            return
+        if after < 0 or not run.final:
+            raise NodeRefused(
+                f"the query is of step {query.step!r} in round {query.round + 1} of a run that trains for "
+                f"{run.config.rounds}, and metrics are asked for once, after the last; begin a new run"
+            )
+        asked = run.final[min(after, len(run.final) - 1)]
+        if query.step != STEP or schema_digest(query.schema) != schema_digest(asked.schema):
+            raise NodeRefused(
+                f"round {query.round + 1} is for the announced vector of metrics alone, and the query asks for "
+                "something else; begin a new run"
+            )
+        if query.query_id >= asked.count:
+            raise NodeRefused(
+                f"the announced vector of metrics is summed {asked.count} times, and the query is number "
+                f"{query.query_id + 1}; begin a new run"
+            )
+
     def _refuse_out_of_order(self, query: Query, digest: str) -> None:
         record = self._state.record
         if query.cohort_id < record.cohort_id:
             raise NodeRefused("the query is older than one that this node has answered; go on with a new cohort")
-        rounds, queries = self._state.run.config.rounds, self._state.run.queries
+        rounds, queries = self._state.run.rounds, self._state.run.queries
         if query.round >= rounds:
             raise NodeRefused(f"the query is of round {query.round + 1} of a run of {rounds}; begin a new run")
         if (query.round == record.round) != (query.cohort_id == record.cohort_id) or query.round < record.round:
@@ -162,13 +190,14 @@ class Admission:
 
     def _accept_cost(self, query: Query, members: Int64[np.ndarray, " members"]) -> None:
         """Refuse a new query that the node's budgets have no room for."""
-        everybody, others = self._state.plan.sampling.kind == "all", self._state.costs_of_other_runs()
+        others = self._state.costs_of_other_runs()
+        charged = self._private_side.users if self._state.plan.sampling.kind == "all" else members
         budget = self._state.memory.budget
         if budget is None or budget.earlier != others:
             budget = self._state.memory.budget = Budget(self._policy, others, self._state.record.tier)
         budget.accept(
             self._state.ledger(), cohort_id=query.cohort_id, round=query.round, step=query.step, index=query.query_id,
-            schema=SchemaSummary.from_schema(query.schema), participants=self._data.users if everybody else members,
+            schema=SchemaSummary.from_schema(query.schema), participants=charged,
         )  # fmt: skip
 
     def _record_new(self, query: Query, members: Int64[np.ndarray, " members"]) -> None:

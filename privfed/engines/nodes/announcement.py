@@ -5,23 +5,32 @@ process. Otherwise every party draws a secret root of its own, which never leave
 from which initial parameters come.
 """
 
+import hashlib
 import hmac
+import re
 import secrets
+from functools import cached_property
 from typing import Self
 
+import numpy as np
+from jaxtyping import Int64
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from privfed.engines.nodes.errors import NodesError
 from privfed.engines.nodes.federation_file import FederationFile
 from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.open_histories import require_open_histories
 from privfed.federation import Streams
+from privfed.privacy.forecast import FinalQuery
 from privfed.setup.assembly import Assembly
 from privfed.setup.config import ExperimentConfig
+from privfed.setup.evaluation_query import final_queries
 from privfed.setup.refusals import refuse_over_nodes
 from privfed.setup.sizing import size
 
 RUN_BYTES = 16
 ROOT_BYTES = 32
+_NUMBER = re.compile("0|[1-9][0-9]{0,11}")
 
 
 class Announcement(BaseModel):
@@ -33,7 +42,7 @@ class Announcement(BaseModel):
         config: of the experiment.
         seeded: whether users' keys follow from the experiment's seed: a simulation over processes.
         public: 64 hexadecimal digits, the root of the public key; empty where all follows from the seed.
-        population: users of the federation.
+        population: users of the federation, donors among them.
         items: size of the catalogue.
         queries: largest number of queries of one cohort.
     """
@@ -72,6 +81,21 @@ class Announcement(BaseModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _donors_are_users(self) -> Self:
+        donors = self.config.split.donors
+        if not isinstance(donors, tuple):
+            return self
+        numbers = [int(name) if _NUMBER.fullmatch(name) else -1 for name in donors]
+        if not numbers or numbers != sorted(set(numbers)) or numbers[0] < 0 or numbers[-1] >= self.population:
+            raise ValueError(
+                f"donors of a run over nodes are named by their numbers in the federation, ascending and below "
+                f"{self.population}: correct split.donors"
+            )
+        if len(numbers) == self.population:
+            raise ValueError("everybody in the federation is a donor, so there is nobody to ask: name fewer")
+        return self
+
     @classmethod
     def from_config(
         cls,
@@ -82,7 +106,12 @@ class Announcement(BaseModel):
         seeded: bool,
         run: str | None = None,
     ) -> "Announcement":
-        """The announcement of a new run."""
+        """The announcement of a new run.
+
+        Raises:
+            NodesError: the server has not the open histories of the donors whom the run names.
+        """
+        require_open_histories(config, data)
         config = size(config, data.parts).config
         public = "" if seeded else secrets.token_hex(ROOT_BYTES)
         draft = cls(
@@ -92,6 +121,33 @@ class Announcement(BaseModel):
         return draft.model_copy(
             update={"queries": queries_per_cohort(draft.assemble(data, secrets.token_bytes(ROOT_BYTES)))}
         )
+
+    @property
+    def final(self) -> list[FinalQuery]:
+        """What is asked after training, each in a round of its own: the measurement, where the plan covers it."""
+        return final_queries(self.config, self.config.privacy)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds in which anything is asked."""
+        return self.config.rounds + len(self.final)
+
+    @cached_property
+    def donors(self) -> Int64[np.ndarray, " donors"]:
+        """Numbers in the federation of those who opened their history and take no part, ascending."""
+        donors = self.config.split.donors
+        return np.array(donors if isinstance(donors, tuple) else (), dtype=str).astype(np.int64)
+
+    @property
+    def donors_digest(self) -> str:
+        """SHA-256 of the donors; empty without any."""
+        donors = self.donors
+        return hashlib.sha256(donors.astype("<i8").tobytes()).hexdigest() if len(donors) else ""
+
+    @property
+    def n_users(self) -> int:
+        """Users of the run: those of the federation who are no donors, numbered anew in the same order."""
+        return self.population - len(self.donors)
 
     def cohort_streams(self) -> Streams:
         """Random numbers that everybody can draw, by which members of a cohort are chosen."""
@@ -118,6 +174,8 @@ class Announcement(BaseModel):
                 f"{data.population} and {data.items}; give all parties the same catalogue and user numbers"
             )
         refuse_over_nodes(self.config)
+        if data.parts.donors is None:
+            data = data.without(self.donors)
         if self.seeded:
             return Assembly(self.config, data.parts, hosted=data.users)
         # Noise is addressed by round and query, so two runs under one key would have the same: every run has its own.
@@ -128,7 +186,7 @@ class Announcement(BaseModel):
 
 
 def queries_per_cohort(assembly: Assembly) -> int:
-    """Largest number of queries that a method makes of one cohort."""
-    training = assembly.registered.training
-    queries = len(training.program(assembly.server)) + training.extra_queries(assembly.config.settings())
-    return max(queries, 1)
+    """Largest number of queries that a run makes of one cohort."""
+    training, config = assembly.registered.training, assembly.config
+    queries = len(training.program(assembly.server)) + training.extra_queries(config.settings())
+    return max([queries, 1, *(final.count for final in final_queries(config, config.privacy))])

@@ -15,7 +15,6 @@ from privfed.engines.nodes.admission import Admission
 from privfed.engines.nodes.codec import Array
 from privfed.engines.nodes.errors import NodeRefused
 from privfed.engines.nodes.measuring import PARTS, sums_of
-from privfed.engines.nodes.node_data import NodeData
 from privfed.engines.nodes.node_state import NodeState
 from privfed.engines.nodes.policy import Policy
 from privfed.engines.nodes.private_side import PrivateSide
@@ -39,21 +38,18 @@ class Answering:
     Args:
         state: of the node.
         policy: of the node.
-        data: of the node.
         private_side: the clients of its users.
         admission: decides which queries are answered.
     """
 
-    def __init__(
-        self, state: NodeState, policy: Policy, data: NodeData, private_side: PrivateSide, admission: Admission
-    ) -> None:
-        self._state, self._policy, self._data = state, policy, data
+    def __init__(self, state: NodeState, policy: Policy, private_side: PrivateSide, admission: Admission) -> None:
+        self._state, self._policy = state, policy
         self._private_side, self._admission = private_side, admission
 
     def partial_sums(self, query: Query) -> tuple[BlockSums, _Members]:
         """Sums over the node's users, with every user's own noise where the plan has any."""
         if query.step == MEASURE:
-            return BlockSums(self._measured(query)), self._data.users
+            return BlockSums(self._measured(query)), self._private_side.users
         members = self._admission.admit(query)
         return self._added(query, members, PlainSum(query.schema, self.guard())), members
 
@@ -72,7 +68,7 @@ class Answering:
         if query.step == MEASURE:
             sums = self._measured(query)
             flat = np.concatenate([sums[name].numpy().reshape(-1) for name in query.schema])
-            return flat.astype(np.int64).view(Ring(_MEASURED_BITS).dtype), self._data.users
+            return flat.astype(np.int64).view(Ring(_MEASURED_BITS).dtype), self._private_side.users
         code = self._code(query.schema)
         members = self._admission.admit(query)
         adding = RingSum(code, self.guard())
@@ -154,14 +150,16 @@ class Answering:
         mechanism = self._state.plan.mechanism
         if mechanism.masking is None:
             raise NodeRefused("the run's plan has no masked sums; query in the clear")
-        return RingCode(mechanism, schema, self._state.plan.sampling.max_cohort(self._data.population))
+        return RingCode(mechanism, schema, self._state.plan.sampling.max_cohort(self._state.run.n_users))
 
     def _measured(self, query: Query) -> dict[str, Tensor]:
-        """Sums of metrics over the node's users."""
+        """Exact sums of metrics over the node's users."""
+        if self._state.run.config.evaluation.private:
+            raise NodeRefused("the run measures by a noisy sum that its plan covers, so no exact metrics leave")
         if not self._policy.evaluate:
             raise NodeRefused("this node's policy lets no sums of metrics leave (evaluate = false)")
         parts = [part for part in PARTS if query.message.config.get(part)]
-        sums = dict(sums_of(self._private_side.read_only(), self._data.users, query.message, parts))
+        sums = dict(sums_of(self._private_side.read_only(), self._private_side.users, query.message, parts))
         if {name: tuple(v.shape) for name, v in sums.items()} != {n: b.shape for n, b in query.schema.items()}:
             raise NodeRefused("the sums of metrics in the query are not those of this run's protocol")
         for measured in sums.values():

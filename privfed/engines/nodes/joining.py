@@ -2,6 +2,8 @@
 
 import secrets
 
+import numpy as np
+
 from privfed.engines.nodes.announcement import ROOT_BYTES, Announcement
 from privfed.engines.nodes.budget import Budget, run_cost
 from privfed.engines.nodes.codec import Address
@@ -27,6 +29,7 @@ class Joining:
 
     def __init__(self, state: NodeState, policy: Policy, party: Party, private_side: PrivateSide) -> None:
         self._state, self._policy, self._party, self._private_side = state, policy, party, private_side
+        self._users = party.federation.users(party.seat)
 
     def join(self, announced: Announcement, address: Address) -> str:
         """Take part in a run, or stay in it where it was announced before; returns the nonce of what follows.
@@ -70,8 +73,9 @@ class Joining:
         config, book = announced.config, self._state.book
         self._policy.accept_settings(config.method)
         self._policy.accept_plan(
-            config.registered().name, config.privacy, config.rounds, announced.population, seeded=announced.seeded
+            config.registered().name, config.privacy, announced.rounds, announced.n_users, seeded=announced.seeded
         )
+        self._policy.accept_donors(np.intersect1d(self._users, announced.donors, assume_unique=True))
         if any(run.run == announced.run for run in book.ended):
             raise NodeRefused("this node has left that run and does not come back to it; begin a new run")
         if len(book.active) >= self._policy.max_runs:

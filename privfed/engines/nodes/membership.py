@@ -50,7 +50,7 @@ class Membership:
         if query.members is not None:
             return query.members
         try:
-            users = from_ranges(packet.text("members"), limit=self._announced.population)
+            users = from_ranges(packet.text("members"), limit=self._announced.n_users)
         except LedgerError as error:
             raise MessageError("the reply names no users; it is dropped") from error
         if not np.isin(users, hosted).all():

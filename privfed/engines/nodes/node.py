@@ -108,8 +108,8 @@ class Node:
         self._max_upload_bytes = self.policy.max_message_mib * 2**20 // TILE
         self.private_side = PrivateSide(self.state, self.data, self._max_upload_bytes, clients)
         self._joining = Joining(self.state, self.policy, self.party, self.private_side)
-        self._admission = Admission(self.state, self.policy, self.data, self.party, self.private_side)
-        self._answering = Answering(self.state, self.policy, self.data, self.private_side, self._admission)
+        self._admission = Admission(self.state, self.policy, self.party, self.private_side)
+        self._answering = Answering(self.state, self.policy, self.private_side, self._admission)
         self._session = MaskedSession(self.state, self.policy, self.party)
         self._handlers: Mapping[str, Callable[[Packet, Address], Answer]] = {
             "train.announce": self._announce,
@@ -382,7 +382,8 @@ class Node:
         return {"entries": entries}, {}
 
     def _query(self, packet: Packet, address: Address) -> Query:
-        return Query.read(packet, address, self._max_upload_bytes, self.data.population)
+        run = self.state.run
+        return Query.read(packet, address, self._max_upload_bytes, run.n_users, run.donors_digest)
 
     def _disclosed(self, members: Int64[np.ndarray, " members"]) -> str | None:
         """Who took part, where the server does not know it already."""

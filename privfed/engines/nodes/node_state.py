@@ -221,12 +221,12 @@ class NodeState:
         seen += [] if booked is None else [("this node's book", booked.entries, booked.head)]
         try:
             if path.exists() or any(charges for _, charges, _ in seen):
-                ledger = Ledger.resume(plan, run.population, path, run=run.run, same_noise=False)
+                ledger = Ledger.resume(plan, run.n_users, path, run=run.run, same_noise=False)
                 for witness, charges, head in seen:
                     if charges:
                         ledger.require(charges, head, witness)
             else:
-                ledger = Ledger(plan, run.population, path, run=run.run)
+                ledger = Ledger(plan, run.n_users, path, run=run.run)
         except OSError as error:
             raise LedgerError(f"ledger {path} cannot be written ({error.strerror}); mend the folder") from error
         if ledger.notice is not None:

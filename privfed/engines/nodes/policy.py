@@ -7,6 +7,7 @@
     max_epsilon = 8.0               # sum over all runs; leave out for no bound
     max_delta = 1e-5                # sum over all runs, too
     tier = "careful"                # which budget of a run with tiers its users chose
+    donors = "7,203-219"            # users who consented to opening their history
     max_clip_norm = 10.0
     min_noise_multiplier = 0.5
     methods = ["feddae", "private-gram"]
@@ -21,11 +22,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
+import numpy as np
+from jaxtyping import Int64
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from privfed.engines.nodes.errors import PolicyRefused, StateError
 from privfed.engines.nodes.files import read_file
 from privfed.privacy import Mechanism, PrivacyPlan, configure
+from privfed.privacy.user_ranges import among
 
 FILE = "node.toml"
 
@@ -51,6 +55,9 @@ class Policy(BaseModel):
             the tier that the policy named when the node joined it.
         methods: names of methods; null allows all that are installed here.
         mechanisms: kinds of privacy mechanisms.
+        donors: numbers, as ranges, of the node's users who consented to opening their history to servers. A run may
+            name them as donors, and no other user of the node: donors are in no sum, so whom a server could name, it
+            could leave out of sums at will.
         own_noise_suffices: whether noise that is added in shares must be enough with the shares of this node's own
             users that take part; the number of others in a sum is the server's word.
         allow_simulation: whether keys of users may follow from the server's seed, which protects nobody: for trials.
@@ -77,6 +84,7 @@ class Policy(BaseModel):
     mechanisms: tuple[str, ...] = Field(
         ("secure_sum", "distributed_gaussian"), description="kinds of mechanisms it sends anything under"
     )
+    donors: str = Field("", description="users who consented to opening their history, as ranges of numbers")
     own_noise_suffices: bool = Field(
         default=True, description="ask that the noise shares of the node's own users be enough by themselves"
     )
@@ -93,6 +101,12 @@ class Policy(BaseModel):
                 f"min_nodes or lower min_threshold"
             )
         return self
+
+    @field_validator("donors")
+    @classmethod
+    def _donors_are_ranges(cls, donors: str) -> str:
+        among(donors, np.empty(0, np.int64))
+        return donors
 
     @field_validator("mechanisms")
     @classmethod
@@ -157,6 +171,19 @@ class Policy(BaseModel):
                 raise PolicyRefused(
                     f"the run sets {name} = {inner!s:.20}; this node's policy allows max_setting = {self.max_setting:g}"
                 )
+
+    def accept_donors(self, named: Int64[np.ndarray, " named"]) -> None:
+        """Return quietly where all users of the node whom a run names as donors have consented.
+
+        Raises:
+            PolicyRefused: somebody has not.
+        """
+        refused = named[~among(self.donors, named)]
+        if len(refused):
+            raise PolicyRefused(
+                f"the run names user {refused[0]} of this node as a donor, who has not consented to it here: name only "
+                "users who have, by the policy's own list"
+            )
 
     def accept_clip_norm(self, plan: PrivacyPlan, announced: float | None) -> None:
         """Return quietly where the clip norm that came with a query is one that the plan adapts, and allowed.

@@ -8,6 +8,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from privfed.engines.cohorts import members
+from privfed.engines.final_queries import EvaluatingClients
 from privfed.engines.nodes import codec
 from privfed.engines.nodes.announcement import Announcement, queries_per_cohort
 from privfed.engines.nodes.codec import Packet
@@ -45,10 +46,13 @@ class PrivateSide:
         assembly = announced.assemble(self._data, self._state.root(), salt, self._state.entropy)
         if self._clients is not None:
             assembly.clients = self._clients
-        elif announced.queries > (planned := queries_per_cohort(assembly)):
+            return assembly
+        if announced.queries > (planned := queries_per_cohort(assembly)):
             raise NodeRefused(
                 f"the run is announced with {announced.queries} queries of one cohort and its method makes {planned}"
             )
+        if announced.config.evaluation.private:
+            assembly.clients = EvaluatingClients(assembly)
         return assembly
 
     @property
@@ -59,6 +63,12 @@ class PrivateSide:
             memory.assembly = self.assembled(self._state.run, self._state.record.salt)
             memory.start, memory.loaded = memory.assembly.clients.state(), False
         return memory.assembly
+
+    @property
+    def users(self) -> Int64[np.ndarray, " hosted"]:
+        """Numbers in the run of the node's users who take part in it: all but donors."""
+        hosted = self.assembly.hosted
+        return np.empty(0, np.int64) if hosted is None else hosted
 
     def load(self, query: Query | None) -> Assembly:
         """The run with the private state that `query` starts from; None takes the state of now."""
@@ -88,7 +98,7 @@ class PrivateSide:
         Raises:
             NodeRefused: the query names others than the plan's sampling rule lets it name.
         """
-        sampling, hosted = self._state.plan.sampling, self._data.users
+        sampling, hosted = self._state.plan.sampling, self.users
         if sampling.kind == "poisson":
             if query.members is not None:
                 raise NodeRefused("who takes part is each user's own secret random bit, and the server names members")
@@ -107,7 +117,7 @@ class PrivateSide:
     def cohort(self, round: int) -> Int64[np.ndarray, " cohort"]:
         """Everybody whom the sampling rule chooses in a round; only for rules that leave nothing to the users."""
         run = self._state.run
-        return members(run.config.privacy.sampling, run.cohort_streams(), run.population, round).numpy()
+        return members(run.config.privacy.sampling, run.cohort_streams(), run.n_users, round).numpy()
 
     def begin(self, query: Query) -> None:
         """Tell the clients of a query, before the first of its calls."""
@@ -126,7 +136,7 @@ class PrivateSide:
     ) -> tuple[Call, Message]:
         """The call of some of a query's members, and the message as they receive it."""
         assembly = self.assembly
-        addressees = members if query.members is not None else self._data.users
+        addressees = members if query.members is not None else self.users
         call = Call(
             query.round, query.cohort_id, query.step, query.query_id, users, assembly.streams, query.schema,
             query.clip_norm, assembly.config.privacy.mechanism.noisy_steps,
@@ -160,7 +170,8 @@ class PrivateSide:
     def _repeat(self, file: str) -> None:
         """Repeat an earlier query of the cohort, for what clients keep in memory between queries."""
         packet = Packet.decode(read_file(self._state.path / file))
-        query = Query.read(packet, codec.address_of(packet), self._max_upload_bytes, self._state.run.population)
+        address, run = codec.address_of(packet), self._state.run
+        query = Query.read(packet, address, self._max_upload_bytes, run.n_users, run.donors_digest)
         clients = self.assembly.clients
         self.begin(query)
         for call, received in self.calls(query, self.members(query)):

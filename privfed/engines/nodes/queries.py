@@ -82,6 +82,8 @@ class Query:
         schema: blocks that may be sent.
         clip_norm: where the plan adapts it.
         model: SHA-256 of what every organisation is sent alike; empty where it was not computed yet.
+        donors: SHA-256 of the donors that the run was announced with; empty without any. It is never sent: who was told
+            of other donors comes to another `model`, and organisations that signed unequal ones open no sum.
     """
 
     step: str
@@ -93,6 +95,7 @@ class Query:
     schema: Schema
     clip_norm: float | None = None
     model: str = ""
+    donors: str = ""
 
     def address(self, run: str, seat: int, counter: int, stage: str, nonce: str = "") -> Address:
         """What a request that serves this query is bound to."""
@@ -108,7 +111,8 @@ class Query:
         return hashlib.sha256(Packet(fields | self._place(), shared).encode()).hexdigest()
 
     def _place(self) -> dict[str, JsonValue]:
-        return {"round": self.round, "cohort_id": self.cohort_id, "query_id": self.query_id}
+        place: dict[str, JsonValue] = {"round": self.round, "cohort_id": self.cohort_id, "query_id": self.query_id}
+        return place | ({"donors": self.donors} if self.donors else {})
 
     def fields(self) -> dict[str, JsonValue]:
         """The small values."""
@@ -142,14 +146,15 @@ class Query:
         }
 
     @classmethod
-    def read(cls, packet: Packet, address: Address, max_bytes: int, population: int) -> "Query":
+    def read(cls, packet: Packet, address: Address, max_bytes: int, population: int, donors: str = "") -> "Query":
         """The query in a request.
 
         Args:
             packet: the request.
             address: its address.
             max_bytes: of the largest upload of one user.
-            population: users of the federation.
+            population: users of the run.
+            donors: SHA-256 of those whom the run was announced with; empty without any.
 
         Raises:
             MessageError: something is missing or malformed, or the blocks or the model are not those of the address.
@@ -174,7 +179,7 @@ class Query:
         )
         query = cls(
             given.step, address.round, address.cohort_id, address.query_id, members,
-            message, schema, given.clip_norm, address.model,
+            message, schema, given.clip_norm, address.model, donors,
         )  # fmt: skip
         if query.common_digest() != address.model:
             raise MessageError("the model in the query is not the one that the request is bound to; drop the message")

@@ -93,8 +93,8 @@ class RemoteFederation:
         starts: int = 0,
     ) -> None:
         self.announced, self.guard = announced, guard
-        self.journal = journal or Journal(None, announced.population)
-        self.roster = NodeRoster(party.federation, starts << _SESSION_BITS)
+        self.journal = journal or Journal(None, announced.n_users)
+        self.roster = NodeRoster(party.federation, starts << _SESSION_BITS, announced.donors)
         self._channel = Channel(transport, self.roster, party, announced.run, timeout, starts)
         self._membership = Membership(self._channel, self.roster, announced)
         run, at_least = bytes.fromhex(announced.run), max(min_nodes, MIN_NODES)
@@ -161,7 +161,7 @@ class RemoteFederation:
         if self._cohort is not None and self._cohort.round == round:
             raise FederationError(f"round {round} has sampled its cohort already; sample one per round")
         plan = self.guard.plan
-        self._cohort = Cohort(round, self.cohorts, plan.sampling.kind, plan.counted(self.announced.population))
+        self._cohort = Cohort(round, self.cohorts, plan.sampling.kind, plan.counted(self.announced.n_users))
         self.cohorts += 1
         self._queries, self._survivors = 0, None
         if self.journal.aborted(self._cohort.id):
@@ -200,7 +200,9 @@ class RemoteFederation:
 
         def query(seat: int) -> Query:
             received = _addressed(addressed, self.roster.users[seat])
-            return _bound(Query(MEASURE, t, self.cohorts, 0, None, received, schema))
+            return _bound(
+                Query(MEASURE, t, self.cohorts, 0, None, received, schema, donors=self.announced.donors_digest)
+            )
 
         nodes = self._membership.available()
         try:
@@ -245,16 +247,18 @@ class RemoteFederation:
         code = None if each else self.guard.code(schema)
         nodes = self._membership.available() if self._survivors is None else self._survivors
         chosen, clip_norm = self._chosen(context.cohort.round), self.guard.clip_norm(context.step)
+        donors = self.announced.donors_digest
         model = Query(
-            context.step, context.cohort.round, context.cohort.id, context.query_id, None, message, schema, clip_norm
-        ).common_digest()
+            context.step, context.cohort.round, context.cohort.id, context.query_id, None, message, schema, clip_norm,
+            donors=donors,
+        ).common_digest()  # fmt: skip
 
         def query(seat: int) -> Query:
             hosted = self.roster.users[seat]
             taking_part = None if chosen is None else np.intersect1d(hosted, chosen, assume_unique=True)
             return Query(
                 context.step, context.cohort.round, context.cohort.id, context.query_id, taking_part,
-                _addressed(message, hosted if taking_part is None else taking_part), schema, clip_norm, model,
+                _addressed(message, hosted if taking_part is None else taking_part), schema, clip_norm, model, donors,
             )  # fmt: skip
 
         if code is not None and schema:
@@ -319,7 +323,7 @@ class RemoteFederation:
         plan = self.guard.plan
         if plan.sampling.kind == "poisson":
             return None
-        return members(plan.sampling, self.announced.cohort_streams(), self.announced.population, round).numpy()
+        return members(plan.sampling, self.announced.cohort_streams(), self.announced.n_users, round).numpy()
 
 
 def _addressed(message: Message, users: Users) -> Message:

@@ -8,6 +8,7 @@ from jaxtyping import Int64
 
 from privfed.engines.nodes.errors import RefusalCode
 from privfed.engines.nodes.federation_file import FederationFile
+from privfed.engines.nodes.node_data import renumbered
 from privfed.engines.nodes.transport import NodeId
 
 ANNOUNCE = "train.announce"
@@ -21,9 +22,11 @@ class NodeRoster:
 
     Args:
         federation: who they are, and whom they host.
+        session: number of the latest masked sum.
+        donors: users who take no part, ascending.
 
     Attributes:
-        users: by seat, the users that the organisation hosts.
+        users: by seat, numbers in the run of the users that the organisation hosts.
         routes: by seat, the connection of the transport.
         nonces: by seat that takes part, the nonce of its requests.
         protocols: by seat, the version of the messages that it chose.
@@ -35,10 +38,10 @@ class NodeRoster:
         session: number of the latest masked sum.
     """
 
-    def __init__(self, federation: FederationFile, session: int = 0) -> None:
+    def __init__(self, federation: FederationFile, session: int, donors: Users) -> None:
         self._federation = federation
         self.seats = len(federation.organisations)
-        self.users = [federation.users(seat) for seat in range(self.seats)]
+        self.users = [renumbered(federation.users(seat), donors) for seat in range(self.seats)]
         self.routes: dict[int, NodeId] = {}
         self.nonces: dict[int, str] = {}
         self.protocols: dict[int, int] = {}

@@ -17,6 +17,7 @@ from pathlib import Path
 from pydantic import JsonValue, ValidationError
 
 from privfed.engines.checkpoint import Checkpoint, SavedEvaluation
+from privfed.engines.final_queries import measurement
 from privfed.engines.nodes.announcement import ROOT_BYTES, Announcement
 from privfed.engines.nodes.channel import Incident, MessageTraffic
 from privfed.engines.nodes.errors import NodesError, StateError
@@ -25,15 +26,18 @@ from privfed.engines.nodes.files import make_folder, read_file, write_file
 from privfed.engines.nodes.journal import Journal
 from privfed.engines.nodes.measuring import Part
 from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.open_histories import require_open_histories
 from privfed.engines.nodes.operations.progress import RoundReport, round_report
 from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.remote_federation import FederationProgress, RemoteFederation
 from privfed.engines.nodes.transport import Transport
-from privfed.evaluation import UNCOUNTED, RoundEvaluation
+from privfed.evaluation import COUNTED, UNCOUNTED, RoundEvaluation
 from privfed.federation import Server
 from privfed.guards.server_guard import ServerGuard
 from privfed.privacy import Guarantee, Ledger
+from privfed.setup.assembly import Assembly
 from privfed.setup.config import ExperimentConfig
+from privfed.setup.donors import donors_warning
 from privfed.setup.sizing import size
 
 _NODES_SEE = (
@@ -41,6 +45,10 @@ _NODES_SEE = (
     "server and other nodes is not claimed against a user's own node."
 )
 _MEASURED = f"Sums of metrics over the nodes' users were opened to measure quality. {UNCOUNTED}"
+NOT_MEASURED = (
+    "The round that measures quality was aborted, so there is no quality to report; nodes that had answered by then "
+    "have charged it, and it is not asked for again."
+)
 _RUN, _ROOT, _LEDGER, _CHECKPOINT, _RELEASES = "run.json", "secret.key", "ledger.jsonl", "checkpoint", "releases"
 _STARTS = "starts"
 
@@ -59,7 +67,8 @@ class NodesResult:
         history: quality at evaluated rounds, as far as nodes let sums of metrics leave.
         traffic: exchanges, bytes, seconds, aborted rounds.
         incidents: replies that were not used.
-        notices: what the server's ledger had to drop when the run was resumed, a sentence each.
+        notices: what the server's ledger had to drop when the run was resumed, and that quality was not measured, a
+            sentence each.
     """
 
     announced: Announcement
@@ -106,17 +115,23 @@ def train(
         StateError: the folder cannot be read or written.
         LedgerError: a query could not be recorded; nothing was opened.
     """
+    if parts and config.evaluation.private:
+        raise NodesError(
+            "the run measures by a noisy sum that its plan covers, and parts would have exact sums of metrics leave: "
+            "measure no parts, or set evaluation.private = false"
+        )
     if parts and config.protocol.state != "received":
         raise NodesError(
             "nodes measure what their users received, and the protocol scores what a device trained before it sent "
             "anything: set protocol.state = 'received', or measure no parts"
         )
+    require_open_histories(config, data)
     make_folder(folder)
     config = size(config, data.parts).config
     announced, starts = _announced(config, data, party.federation, folder, seeded=seeded), _started(folder)
     assembly = announced.assemble(data, _root(folder), entropy=secrets.token_bytes(ROOT_BYTES))
     ledger = _ledger(announced, folder)
-    journal = Journal(folder / _RELEASES, announced.population)
+    journal = Journal(folder / _RELEASES, announced.n_users)
     federation = RemoteFederation(
         transport, announced, party, ServerGuard(config.privacy, ledger, assembly.streams),
         journal=journal, timeout=timeout, min_nodes=min_nodes, starts=starts,
@@ -136,17 +151,37 @@ def train(
         if progress is not None:
             progress(round_report(federation, t, time.perf_counter() - started, evaluated))
     if last == config.rounds:
+        if config.evaluation.private and first <= last:
+            started = time.perf_counter()
+            _measure(federation, assembly, history)
+            _save(folder, last + 1, federation, assembly.server, ledger, history)
+            journal.clear()
+            if progress is not None:
+                measured = history[-1] if history else None
+                progress(round_report(federation, last, time.perf_counter() - started, measured))
         federation.finish()
-    guarantee = ledger.guarantee(seeded=seeded)
+    guarantee, notices = ledger.guarantee(seeded=seeded), ledger.notices
+    if config.evaluation.private and last == config.rounds and not history:
+        notices = (*notices, NOT_MEASURED)
     disclosed = [
         *assembly.registered.disclosure.side_disclosures(config.settings()),
         _NODES_SEE,
-        *([_MEASURED] if history else []),
+        *([COUNTED if config.evaluation.private else _MEASURED] if history else []),
     ]
+    if len(announced.donors):
+        disclosed.insert(0, donors_warning(len(announced.donors), announced.n_users))
     guarantee = guarantee.model_copy(update={"statements": [*guarantee.statements, *disclosed]})
     return NodesResult(
-        announced, assembly.server, ledger, guarantee, history, federation.traffic, federation.incidents, ledger.notices
+        announced, assembly.server, ledger, guarantee, history, federation.traffic, federation.incidents, notices
     )
+
+
+def _measure(federation: RemoteFederation, assembly: Assembly, history: list[RoundEvaluation]) -> None:
+    """Measure inside the budget, in a round of its own; an aborted one was charged to nodes and is not asked again."""
+    config, asking = assembly.config, measurement(assembly)
+    federation.run(asking, config.rounds)
+    if (result := asking.result()) is not None:
+        history.append(RoundEvaluation(config.rounds - 1, {"test": result}))
 
 
 def _announced(
@@ -193,8 +228,8 @@ def _root(folder: Path) -> bytes:
 def _ledger(announced: Announcement, folder: Path) -> Ledger:
     path, run = folder / _LEDGER, announced.config.digest()
     if path.exists():
-        return Ledger.resume(announced.config.privacy, announced.population, path, run=run, same_noise=announced.seeded)
-    return Ledger(announced.config.privacy, announced.population, path, run=run)
+        return Ledger.resume(announced.config.privacy, announced.n_users, path, run=run, same_noise=announced.seeded)
+    return Ledger(announced.config.privacy, announced.n_users, path, run=run)
 
 
 class _NodesProgress(FederationProgress):

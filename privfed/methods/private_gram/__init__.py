@@ -89,7 +89,7 @@ YEAR = replace(
     display_name="Private Gram, a year",
     source="running totals by the square-root mechanism of Fichtenberger, Henzinger and Upadhyay, 2023",
     config=RefreshedGramConfig,
-    traits=MethodTraits(release="total", upload="rows"),
+    traits=MethodTraits(release="total", upload="rows", shares_account=True),
     training=RefreshedGramTraining(),
     disclosure=ServerReads(
         "at every refresh, two sums over everybody: of unit histories, and of outer products of centred ones on the "

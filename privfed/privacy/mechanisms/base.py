@@ -347,6 +347,8 @@ class Mechanism(Family):
             )
         if method.cross_user_dependence is not None and self.unbounded_reason is None:
             return f"it bounds what a user's own upload changes: {method.cross_user_dependence}"
+        if method.shares_account and self.unbounded_reason is None and self.account_refusal is not None:
+            return f"its releases share one account, which this mechanism cannot keep, as {self.account_refusal}"
         return None
 
     @property

@@ -15,7 +15,14 @@ from privfed.contracts import Clipped, ReleaseKind
 from privfed.privacy.errors import PlanError
 from privfed.privacy.events import Event, Gaussian, SchemaSummary
 from privfed.privacy.mechanisms.base import Neighbours
-from privfed.privacy.mechanisms.clipping import AUTO_SHARE, FOLLOWED, AdaptiveClip, MedianClip, NoiseMultiplier
+from privfed.privacy.mechanisms.clipping import (
+    AUTO_SHARE,
+    FOLLOWED,
+    MOVING_UNIT,
+    AdaptiveClip,
+    MedianClip,
+    NoiseMultiplier,
+)
 from privfed.privacy.mechanisms.l2_clipped import L2Clipped
 from privfed.privacy.mechanisms.sizing import NoiseTarget, SizedNoise
 from privfed.privacy.sampling import Sampling, Trust
@@ -133,7 +140,7 @@ class CentralGaussian(L2Clipped):
     @property
     def account_refusal(self) -> str | None:
         if self.adaptive_clip is not None:
-            return "its clip norm follows the data, and an account is in units of one: give a clip_norm"
+            return MOVING_UNIT
         return None if self.clipping == "flat" else "an account is of the joint norm: use clipping = 'flat'"
 
     def account_event(self, schema: SchemaSummary, max_cohort: int, weight: float) -> Gaussian:

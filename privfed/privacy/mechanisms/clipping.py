@@ -72,6 +72,7 @@ class Clip:
         return [given[name] for name in blocks]
 
 
+MOVING_UNIT = "its clip norm follows the data, and an account is in units of one: give a clip_norm"
 FOLLOWED = (
     "its clip norm follows a count in which everybody has the same part, whatever budget they chose: give a clip_norm, "
     "or leave it out for the method's default"

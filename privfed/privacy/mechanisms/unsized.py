@@ -15,7 +15,7 @@ from privfed.contracts import MethodProfile, NoisySteps, ReleaseKind
 from privfed.privacy.errors import PlanError, configure
 from privfed.privacy.events import Event, SchemaSummary
 from privfed.privacy.mechanisms.base import Mechanism, Neighbours, Noise, Unit
-from privfed.privacy.mechanisms.clipping import CONFIG, FOLLOWED, AdaptiveClip, Clip
+from privfed.privacy.mechanisms.clipping import CONFIG, FOLLOWED, MOVING_UNIT, AdaptiveClip, Clip
 from privfed.privacy.mechanisms.masking import Masking
 from privfed.privacy.mechanisms.secret_sharing import SecretSharing
 from privfed.privacy.mechanisms.sizing import NoiseTarget, SizedNoise, Target
@@ -173,6 +173,10 @@ class Unsized(Mechanism):
     def tier_refusal(self) -> str | None:
         return FOLLOWED if self.clip_norm_from == "auto" else self.template.tier_refusal
 
+    @property
+    def account_refusal(self) -> str | None:
+        return MOVING_UNIT if self.clip_norm_from == "auto" else self.template.account_refusal
+
     def refuse_sampling(self, sampling: Sampling) -> None:
         self.template.refuse_sampling(sampling)
 
@@ -180,6 +184,8 @@ class Unsized(Mechanism):
         self.template.refuse_cohort(max_cohort)
 
     def refusal(self, method: MethodProfile) -> str | None:
+        if method.shares_account and self.unbounded_reason is None and self.clip_norm_from == "auto":
+            return super().refusal(method)
         return self.template.refusal(method)
 
     # What nothing may read before -------------------------------------------------------------------------------------

@@ -9,12 +9,19 @@ import torch
 
 from privfed.engines.nodes.account_file import AccountFile
 from privfed.engines.nodes.errors import StateError
-from privfed.engines.nodes.loopback import InProcess
+from privfed.engines.nodes.loopback import InProcess, Loopback
 from privfed.engines.nodes.node_data import NodeData
 from privfed.engines.nodes.policy import Policy
 from privfed.experiment import Experiment
+from tests.engines.nodes.test_faults import replayed
 
 T = 3
+POLICY = """[policy]
+allow_simulation = true
+min_own_users = 1
+own_noise_suffices = false
+mechanisms = ["distributed_gaussian"]
+"""
 SHARES = "distributed-gaussian:noise_multiplier=0.05,clip_norm=1.0,n_min_honest=20"
 SETTINGS = {"refreshes": T, "head": 8, "min_items": 1, "select": False, "histories": "long"}
 
@@ -77,6 +84,50 @@ def test_a_year_of_calls_and_processes_gives_the_bits_of_a_simulation(federation
     assert 0 < spent["popularity", 2] < spent["popularity", 3]
     charged = [row["event"]["kind"] for row in map(json.loads, f.ledger_lines()[1:])]
     assert charged == ["account"] * 2 * T
+
+
+def test_processes_that_come_late_die_and_hear_of_new_people(federation):
+    """Organisation 103 joins at the second refresh, in which 102 is killed over its masked input; user 2 comes, too."""
+    f = made(federation, nodes=4)
+    folders = {number: f.folder / f"node{number}" for number in f.nodes}
+
+    def write(refresh):
+        for number, users in zip(folders, f.shards, strict=True):
+            NodeData.from_split(at(f.parts, refresh), users).save(folders[number])
+
+    write(0)
+    for number, folder in folders.items():
+        f.parties[number].save(folder, f.server.federation.signature(f.operator), f.operator.public)
+        (folder / "node.toml").write_text(POLICY)
+    killed, spent = [], []
+
+    def fault(node, stage):
+        if (node, stage) == (102, "train.input") and len(spent) == 1 and not killed:
+            killed.append(node)
+            return "kill_before"
+        return None
+
+    for refresh in range(T):
+        write(refresh)
+        there = {number: folder for number, folder in folders.items() if refresh or number != 103}
+        with Loopback(there, method="forkserver", faults=fault) as processes:
+            trained = f.train(processes, until=refresh + 1, timeout=120.0)
+        spent.append(accounts(f))
+    assert killed == [102]
+    lines = f.ledger_lines()
+    f.parts = replace(f.parts, arrived=arriving(f.parts))
+    expected = replayed(f, lines).server.public().shared
+    assert all(torch.equal(trained.server.public().shared[name], expected[name]) for name in expected)
+    taking_part = [set(trained.ledger.entries[2 * refresh].members().tolist()) for refresh in range(T)]
+    assert taking_part == [
+        set(range(45)) - set(f.shards[gone].tolist()) if gone else set(range(45)) for gone in (3, 2, 0)
+    ]
+    late, missed = int(f.shards[3][0]), int(f.shards[2][0])
+    assert ("popularity", late) not in spent[0]
+    assert spent[0]["popularity", missed] == spent[1]["popularity", missed] < spent[2]["popularity", missed]
+    assert spent[1]["popularity", late] == pytest.approx(spent[0]["popularity", missed], abs=1e-3)
+    assert ("popularity", 2) not in spent[0]
+    assert max(spent[-1].values()) <= 1
 
 
 def test_who_leaves_sends_nothing_and_fades(federation):

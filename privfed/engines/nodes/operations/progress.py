@@ -17,6 +17,7 @@ from privfed.engines.nodes.channel import MessageTraffic
 from privfed.engines.nodes.operations.logs import escape
 from privfed.engines.nodes.operations.privacy_loss import loss_so_far
 from privfed.evaluation import RoundEvaluation
+from privfed.evaluation.result import Metric
 
 if TYPE_CHECKING:
     from privfed.engines.nodes.remote_federation import RemoteFederation
@@ -67,7 +68,7 @@ def round_report(
     opened = federation.abort_reason is None and release is not None
     return RoundReport(
         round=t + 1,
-        rounds=federation.announced.config.rounds,
+        rounds=federation.announced.rounds,
         reason=federation.abort_reason,
         nodes=len(release.nodes) if opened and release else 0,
         users=len(release.members) if opened and release else 0,
@@ -111,6 +112,12 @@ def _epsilon(report: RoundReport) -> str:
 
 def _quality(evaluated: RoundEvaluation | None) -> str:
     return "; ".join(
-        f"{part} " + ", ".join(f"{metric.name}@{metric.k} {metric.value:.4f}" for metric in result.metrics)
+        f"{part} " + ", ".join(map(_metric, result.metrics))
         for part, result in (evaluated.results if evaluated is not None else {}).items()
     )
+
+
+def _metric(metric: Metric) -> str:
+    """A metric, and the interval of one that is noisy."""
+    interval = "" if metric.noise is None else f" [{metric.lo:.4f}, {metric.hi:.4f}]"
+    return f"{metric.name}@{metric.k} {metric.value:.4f}{interval}"
