@@ -28,6 +28,7 @@ _ALWAYS = {
 class _Handler(BaseHTTPRequestHandler):
     """One connection, one answer."""
 
+    raw_requestline: bytes
     timeout = _SECONDS
 
     def __init__(self, files: Mapping[str, bytes], lasting: str, *args: Any) -> None:
