@@ -54,6 +54,13 @@ export class KeyPair {
         const pair = (await crypto.subtle.generateKey({ name: "X25519" }, false, ["deriveBits"]));
         return new KeyPair(pair.privateKey, new Uint8Array(await crypto.subtle.exportKey("raw", pair.publicKey)));
     }
+    /** A fresh pair and its 32 private bytes, for the one key of a round that is secret-shared. */
+    static async generateShareable() {
+        const pair = (await crypto.subtle.generateKey({ name: "X25519" }, true, ["deriveBits"]));
+        const secret = new Uint8Array(await crypto.subtle.exportKey("pkcs8", pair.privateKey)).slice(-KEY_BYTES);
+        const publicKey = new Uint8Array(await crypto.subtle.exportKey("raw", pair.publicKey));
+        return [await KeyPair.fromPrivate(secret, publicKey), secret];
+    }
     /** The pair of a private key of 32 bytes, whose public half is given too; for published vectors. */
     static async fromPrivate(secret, publicKey) {
         const key = await crypto.subtle.importKey("pkcs8", concat(PKCS8, secret), { name: "X25519" }, false, ["deriveBits"]);

@@ -66,6 +66,14 @@ export class KeyPair {
     return new KeyPair(pair.privateKey, new Uint8Array(await crypto.subtle.exportKey("raw", pair.publicKey)));
   }
 
+  /** A fresh pair and its 32 private bytes, for the one key of a round that is secret-shared. */
+  static async generateShareable(): Promise<[KeyPair, Bytes]> {
+    const pair = (await crypto.subtle.generateKey({ name: "X25519" }, true, ["deriveBits"])) as CryptoKeyPair;
+    const secret = new Uint8Array(await crypto.subtle.exportKey("pkcs8", pair.privateKey)).slice(-KEY_BYTES);
+    const publicKey = new Uint8Array(await crypto.subtle.exportKey("raw", pair.publicKey));
+    return [await KeyPair.fromPrivate(secret, publicKey), secret];
+  }
+
   /** The pair of a private key of 32 bytes, whose public half is given too; for published vectors. */
   static async fromPrivate(secret: Bytes, publicKey: Bytes): Promise<KeyPair> {
     const key = await crypto.subtle.importKey("pkcs8", concat(PKCS8, secret), { name: "X25519" }, false, ["deriveBits"]);
