@@ -1,4 +1,4 @@
-/** Terms, policy, ledger and model files that lie: `node --test device/test/`. */
+/** Terms, policy, ledger and model files that lie: `node --test` in `device/`. */
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";

@@ -1,4 +1,4 @@
-/** The published vectors, step by step: `node --test device/test/`. */
+/** The published vectors, step by step: `node --test` in `device/`. */
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";

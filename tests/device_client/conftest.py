@@ -1,11 +1,12 @@
 """The TypeScript module in `device/`: its vectors, a run that it is served, and node, where that is installed."""
 
+import functools
+import http.server
 import importlib.util
 import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -14,8 +15,9 @@ import privfed
 from privfed.api.publishing import MODELS, PublishedModel
 from privfed.api.result import TrainedRun
 from privfed.cli.static_server import StaticServer
+from tests.browser import CHROMIUM, Browser
+from tests.device_client.aggregator import DEVICE, POLICY, Aggregator, Device, joined
 
-DEVICE = Path(__file__).resolve().parents[2] / "device"
 OLDEST_NODE = 20
 
 
@@ -64,3 +66,49 @@ def served(trained: TrainedRun) -> Iterator[StaticServer]:
         yield server
         server.shutdown()
         thread.join()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Files of a folder, without a log."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[str]:
+    """Where the page lies: another origin than the model's."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=DEVICE)) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed")
+    browser = Browser(tmp_path_factory.mktemp("browser"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def device() -> Iterator[Device]:
+    program = shutil.which("node")
+    if program is None:
+        pytest.skip("node is not installed")
+    process = subprocess.Popen(
+        [program, "join.mjs"],
+        cwd=DEVICE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    with process:
+        yield Device(process)
+        process.kill()
+
+
+@pytest.fixture
+def federation(device: Device, vectors: ModuleType) -> Iterator[Aggregator]:
+    yield from joined(device, vectors, POLICY)

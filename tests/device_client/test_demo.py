@@ -1,10 +1,6 @@
 """The demo page in a real browser: a history stays in the tab, the list appears, the budget is shown and withdrawn."""
 
-import functools
-import http.server
 import json
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,31 +14,6 @@ DEVICE = Path(__file__).resolve().parents[2] / "device"
 READY = "document.documentElement?.dataset.ready"
 
 pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"), pytest.mark.browser]
-
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Files of a folder, without a log."""
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing."""
-
-
-@pytest.fixture(scope="module")
-def host() -> Iterator[str]:
-    """Where the page lies: another origin than the model's."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=DEVICE)) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    browser = Browser(tmp_path_factory.mktemp("browser"))
-    yield browser
-    browser.close()
 
 
 @pytest.fixture

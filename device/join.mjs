@@ -1,11 +1,11 @@
 /**
  * One device for tests of a federation: prints its public key, reads what it is told on one line, and takes part until
- * the input ends. `tests/device_client/test_federation.py` starts it.
+ * the input ends. `tests/device_client/aggregator.py` starts it.
  */
 
 import { createInterface } from "node:readline";
 
-import * as device from "../dist/index.js";
+import * as device from "./dist/index.js";
 
 const identity = await device.Identity.generate();
 console.log(device.hex(identity.publicKey));
