@@ -11,8 +11,8 @@ const FAILURE = Math.log(2 ** -40);
 const LIMITS = {
     beta: [BETA, BETA, false], rounds: [1, 1000, true], clip_norm: [2 ** -30, 2 ** 30, false], delta: [1e-300, 0.5, false],
     min_honest: [1, 2 ** 31, true], colluding: [0, 2 ** 31, true], cohort: [1, 2 ** 31, true], bits: [2, 32, true],
-    coordinates: [1, 2 ** 26, true], weight: [2 ** -30, 2 ** 30, false], share: [1e-9, 1, false],
-    grid: [1e-300, 1e300, false], total_variance: [1e-300, 1e300, false],
+    coordinates: [1, 2 ** 24, true], weight: [2 ** -30, 2 ** 30, false], share: [1e-9, 1, false],
+    grid: [1e-300, 1e300, false], total_variance: [1e-6, 2 ** 60, false],
 };
 /** Terms as they were announced, every number within its range and nothing besides. */
 export function parseTerms(given) {

@@ -8,7 +8,6 @@
  * Every step on vectors is rounded to float32, as in Python. Sums run in float64 in the order of the head.
  */
 
-import { insist } from "./bytes.js";
 import { squared } from "./noise.js";
 
 /** Public numbers about the head of the catalogue. */
@@ -46,14 +45,14 @@ export function shrinkFactor(norm: number, bound: number): number {
   return factor < 2 ** -126 ? 0 : factor;
 }
 
-/** The unit vector along the own items, of `items` numbers, clipped so that `weight` times it is within `bound`. */
+/**
+ * The unit vector along the own items, of `items` numbers, clipped so that `weight` times it is within `bound`. An item
+ * beyond these has no place in it: to refuse would tell a server that shortens the catalogue who has such an item.
+ */
 export function unitHistory(history: ReadonlySet<number>, items: number, weight: number, bound: number): Float32Array {
   const out = new Float32Array(items);
   const value = f32(WITHIN / Math.sqrt(history.size));
-  for (const item of history) {
-    insist(Number.isInteger(item) && item >= 0 && item < items, `item ${item} is not in a catalogue of ${items}`);
-    out[item] = value;
-  }
+  for (const item of history) if (item < items) out[item] = value;
   const factor = shrinkFactor(weight * Math.sqrt(squared(out)), bound);
   return factor === 1 ? out : out.map((one) => f32(one * factor));
 }

@@ -20,6 +20,7 @@ import { encoded } from "./upload.js";
 
 const MAGIC = "50464854";
 const [VERSION, HEADER, STAGE] = [1, 78, 64];
+const FEWEST = 3;
 
 type Query = { run: string; query: number; masking: string; head?: string; shares?: string; scale?: string };
 
@@ -66,8 +67,17 @@ export class Participant {
       directory: this.directory,
     };
     const vector = () => encoded(this.history(), run.terms, terms, head);
-    this.client = new MaskingClient(session, this.rules, this.identity, vector, layout);
+    this.client = new MaskingClient(session, this.rulesUnder(run.terms), this.identity, vector, layout);
     return layout;
+  }
+
+  /** The owner's rules, and what the noise needs: a sum of fewer people would hold less than was announced. */
+  private rulesUnder({ min_honest, colluding }: Terms): MaskingRules {
+    const { minClients, minThreshold, maxCorrupt } = this.rules;
+    return {
+      minClients: Math.max(minClients, min_honest + colluding, FEWEST), minThreshold,
+      maxCorrupt: Math.max(maxCorrupt, colluding),
+    };
   }
 }
 
@@ -78,6 +88,8 @@ function headOf({ head, shares, scale }: Query): Head {
     scale: new Float32Array(fromHex(scale).buffer),
   };
   insist(found.shares.length === found.head.length && found.scale.length === found.head.length, "the head is not of one size");
+  const sound = (one: number): boolean => one >= 0 && one < Infinity;
+  insist(found.shares.every(sound) && found.scale.every(sound), "the head holds numbers that are not finite and positive");
   return found;
 }
 

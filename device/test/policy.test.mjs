@@ -21,7 +21,7 @@ test("terms out of range, contradicting themselves or unknown are refused", () =
     [with_({ clip_norm: "1" }), /clip_norm/], [with_({ cohort: 100 }), /cannot hold 200 honest/],
     [with_({ bits: 64 }), /bits = 64/], [with_({ queries: [] }), /no query/], [query({ share: 0.9 }), /add up to/],
     [query({ grid: 1e-9 }), /another grid|too fine|does not fit/], [with_({ bits: 20 }), /does not fit 20 bits/],
-    [query({ total_variance: -1 }), /total_variance/], [with_({ beta: 0.5 }), /beta/], [query({ name: "all" }), /name = all/],
+    [query({ total_variance: -1 }), /total_variance/], [query({ total_variance: 1e300 }), /total_variance/], [with_({ beta: 0.5 }), /beta/], [query({ name: "all" }), /name = all/],
   ]) assert.throws(() => device.parseTerms(bad), why);
 });
 
