@@ -7,11 +7,13 @@ const CHUNK = 1 << 24;
 /** Refuse a browser that lacks what masks need, in one sentence, before anything private is touched. */
 export async function insistOnCrypto() {
     insist(typeof crypto !== "undefined" && crypto.subtle !== undefined, "this page has no WebCrypto: open it over https or on this machine itself");
-    try {
-        await crypto.subtle.generateKey({ name: "X25519" }, false, ["deriveBits"]);
-    }
-    catch {
-        throw new Refused("this browser has no X25519, so it cannot take part; it can still recommend: update the browser");
+    for (const [name, uses] of [["X25519", ["deriveBits"]], ["Ed25519", ["sign", "verify"]]]) {
+        try {
+            await crypto.subtle.generateKey({ name }, false, [...uses]);
+        }
+        catch {
+            throw new Refused(`this browser has no ${name}, so it cannot take part; it can still recommend: update the browser`);
+        }
     }
 }
 /** Fresh bytes of the operating system. */

@@ -16,10 +16,12 @@ export async function insistOnCrypto(): Promise<void> {
     typeof crypto !== "undefined" && crypto.subtle !== undefined,
     "this page has no WebCrypto: open it over https or on this machine itself",
   );
-  try {
-    await crypto.subtle.generateKey({ name: "X25519" }, false, ["deriveBits"]);
-  } catch {
-    throw new Refused("this browser has no X25519, so it cannot take part; it can still recommend: update the browser");
+  for (const [name, uses] of [["X25519", ["deriveBits"]], ["Ed25519", ["sign", "verify"]]] as const) {
+    try {
+      await crypto.subtle.generateKey({ name }, false, [...uses]);
+    } catch {
+      throw new Refused(`this browser has no ${name}, so it cannot take part; it can still recommend: update the browser`);
+    }
   }
 }
 

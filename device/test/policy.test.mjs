@@ -34,6 +34,19 @@ test("epsilon is the device's own, falls with noise and grows with rounds", () =
   assert.ok(device.epsilonOf(noisier) < 0.6 * epsilon);
 });
 
+test("a browser without the curves is refused in a sentence", async () => {
+  await device.insistOnCrypto();
+  const whole = crypto.subtle.generateKey;
+  for (const missing of ["X25519", "Ed25519"]) {
+    crypto.subtle.generateKey = async (kind, ...rest) => {
+      if (kind.name === missing) throw new DOMException("unrecognised", "NotSupportedError");
+      return whole.call(crypto.subtle, kind, ...rest);
+    };
+    await assert.rejects(device.insistOnCrypto(), new RegExp(`no ${missing}, so it cannot take part`));
+  }
+  crypto.subtle.generateKey = whole;
+});
+
 test("a policy refuses what costs too much or hides too little", () => {
   device.insistOnPolicy(terms, policy);
   for (const [change, why] of [
