@@ -22,7 +22,7 @@ from privfed.methods.registry import method, methods
 if TYPE_CHECKING:
     from privfed.api.result import TrainedRun
 
-_NOT_FOR = (
+NOT_FOR = (
     "Do not use it to judge single people, and do not read its lists as what anybody did.",
     "Do not train on the same people again without adding up both guarantees.",
     "Its guarantee does not cover what a device shows its own user, nor numbers of quality: measuring them looked at "
@@ -168,7 +168,7 @@ def _card(run: "TrainedRun", file: Path, held: str) -> str:
         "",
         "## What it must not be used for",
         "",
-        *(f"- {sentence}" for sentence in _NOT_FOR),
+        *(f"- {sentence}" for sentence in NOT_FOR),
         "",
     ]
     return "\n".join(lines)

@@ -26,6 +26,7 @@ from privfed.cli import (
     recommend,
     report,
     run,
+    serve,
     tune,
 )
 
@@ -63,6 +64,7 @@ app.command("tune", epilog=tune.EXAMPLE)(tune.tune)
 app.command("attack", epilog=attack.EXAMPLE)(attack.attack)
 app.command("recommend", epilog=recommend.EXAMPLE)(recommend.recommend)
 app.command("export", epilog=export.EXAMPLE)(export.export)
+app.command("serve", epilog=serve.EXAMPLE)(serve.serve)
 app.command("forecast", epilog=forecast.EXAMPLE)(forecast.forecast)
 app.command("audit-mechanism", epilog=audit_mechanism.EXAMPLE)(audit_mechanism.audit_mechanism)
 app.add_typer(methods.app, name="methods")

@@ -16,6 +16,7 @@ COMMANDS = (
     ("attack",),
     ("recommend",),
     ("export",),
+    ("serve",),
     ("audit-mechanism",),
     ("methods",),
     ("methods", "show"),

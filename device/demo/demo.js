@@ -1,0 +1,82 @@
+/** The page: `index.html?server=ADDRESS` reads what `privfed serve` gives at that address, or beside the page itself. */
+
+import { from, IndexedDbStore, Ledger, Model } from "../dist/index.js";
+
+const LEAST = { deltaPerYear: 1e-5, leastCohort: 100, leastHonest: 50 };
+const at = (id) => document.getElementById(id);
+const own = new Set();
+const ledger = new Ledger(new IndexedDbStore());
+let model;
+
+const written = (tag, text) => Object.assign(document.createElement(tag), { textContent: text });
+const name = (item, title) => (title === null ? item : `${title} (${item})`);
+const title = (item) => name(item, model.titles?.[model.ids.indexOf(item)] ?? null);
+
+function draw() {
+  at("history").replaceChildren(...[...own].map((item) => {
+    const button = written("button", `${title(item)} ×`);
+    button.type = "button";
+    button.setAttribute("aria-label", `Remove ${title(item)}`);
+    button.addEventListener("click", () => (own.delete(item), draw()));
+    const line = document.createElement("li");
+    line.append(button);
+    return line;
+  }));
+  at("list").replaceChildren(...model.recommend([...own]).map((one) => written("li", name(one.item, one.title))));
+}
+
+function drawBudget(kept) {
+  at("spent").textContent = kept === undefined
+    ? "Nothing is allowed and nothing is kept: you take part in nothing."
+    : `Spent epsilon ${kept.epsilon.toPrecision(2)} of ${kept.policy.epsilonPerYear} in the last year, in ${kept.runs} runs.`;
+}
+
+function add(text) {
+  const item = model.ids.find((id) => id === text || title(id) === text);
+  at("wrong").textContent = item === undefined ? `The catalogue has no "${text}".` : "";
+  if (item === undefined) return;
+  own.add(item);
+  at("wanted").value = "";
+  draw();
+}
+
+function drawModel() {
+  const { guarantee, card } = model;
+  const made = card.synthetic ? "generated data, so about nobody" : `${card.data}`;
+  at("what").textContent = `${card.title}; learned from ${made}; version ${model.version.slice(0, 12)}.`;
+  at("guarantee").textContent =
+    `Epsilon ${Number(guarantee.epsilon).toPrecision(3)} at delta ${guarantee.delta}, for one ${guarantee.unit}, per ` +
+    `${guarantee.per}. Trust: ${guarantee.trust}.`;
+  const said = [...guarantee.statements, ...guarantee.assumptions.map((one) => `Assumed: ${one}`), ...card.not_for];
+  at("statements").replaceChildren(...said.map((one) => written("li", one)));
+  at("titles").replaceChildren(...model.ids.map((id) => Object.assign(document.createElement("option"), { value: title(id) })));
+  at("wanted").disabled = false;
+}
+
+at("wanted").addEventListener("change", () => add(at("wanted").value.trim()));
+at("allow").addEventListener("click", async () => {
+  try {
+    await ledger.allow({ epsilonPerYear: at("epsilon").valueAsNumber, ...LEAST });
+    drawBudget(await ledger.state());
+  } catch (refused) {
+    at("spent").textContent = refused.message;
+  }
+});
+at("forget").addEventListener("click", async () => {
+  own.clear();
+  await ledger.withdraw();
+  draw();
+  drawBudget(undefined);
+});
+
+try {
+  drawBudget(await ledger.state());
+  const server = new URLSearchParams(location.search).get("server") ?? new URL("./", location.href).href;
+  model = await Model.load(from(server));
+  drawModel();
+  draw();
+  document.documentElement.dataset.ready = "yes";
+} catch (refused) {
+  at("what").textContent = refused.message;
+  document.documentElement.dataset.ready = "no";
+}

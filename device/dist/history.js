@@ -1,0 +1,91 @@
+/**
+ * What one history contributes, and how it is scored: `private-gram` on one device.
+ *
+ * With x the 0/1 row of own items on the head, |x| of them, pi the head's shares and s its scale (all float32):
+ *
+ *     y = s (x - min(1, |x| pi))
+ *
+ * Every step on vectors is rounded to float32, as in Python. Sums run in float64 in the order of the head.
+ */
+import { squared } from "./noise.js";
+const WITHIN = 1 - 2 ** -22;
+const MOST_LIFTED = 1.5;
+const ROOT = Math.sqrt(2);
+const f32 = Math.fround;
+/** The vector y of a history, and how many of its items are on the head. */
+export function centred(history, { head, shares, scale }) {
+    const owned = head.reduce((count, item) => count + (history.has(item) ? 1 : 0), 0);
+    const vector = Float32Array.from(head, (item, at) => {
+        const expected = Math.min(f32(owned * shares[at]), 1);
+        return f32(f32((history.has(item) ? 1 : 0) - expected) * scale[at]);
+    });
+    return [vector, owned];
+}
+/** A factor of at most 1 that brings a norm to its bound or below, in float32 arithmetic too. */
+export function shrinkFactor(norm, bound) {
+    if (norm <= bound)
+        return 1;
+    const factor = ((bound * WITHIN) / norm) * WITHIN;
+    return factor < 2 ** -126 ? 0 : factor;
+}
+/**
+ * The unit vector along the own items, of `items` numbers, clipped so that `weight` times it is within `bound`. An item
+ * beyond these has no place in it: to refuse would tell a server that shortens the catalogue who has such an item.
+ */
+export function unitHistory(history, items, weight, bound) {
+    const out = new Float32Array(items);
+    const value = f32(WITHIN / Math.sqrt(history.size));
+    for (const item of history)
+        if (item < items)
+            out[item] = value;
+    const factor = shrinkFactor(weight * Math.sqrt(squared(out)), bound);
+    return factor === 1 ? out : out.map((one) => f32(one * factor));
+}
+/** The packed outer product of y with itself, of norm 1, clipped so that `weight` times it is within `bound`. */
+export function gramHistory(history, head, diagonal, weight, bound) {
+    const [vector] = centred(history, head);
+    const squares = Float64Array.from(vector, (one) => one * one);
+    let sum = 0;
+    for (const one of squares)
+        sum += one;
+    const whole = sum;
+    const left = Math.sqrt(Math.max(sum * sum - squared(squares), 0));
+    const unit = diagonal ? WITHIN / whole : Math.min(WITHIN / left, MOST_LIFTED / whole);
+    const norm = diagonal ? unit * whole : unit * left;
+    const factor = whole > 0 ? unit * shrinkFactor(weight * norm, bound) : 0;
+    const side = vector.length;
+    const out = new Float32Array(diagonal ? (side * (side + 1)) / 2 : (side * (side - 1)) / 2);
+    for (let row = 0, at = 0; row < side; row++) {
+        let scaled = factor * vector[row];
+        if (diagonal)
+            out[at++] = scaled * vector[row];
+        scaled *= ROOT;
+        for (let column = row + 1; column < side; column++)
+            out[at++] = scaled * vector[column];
+    }
+    return out;
+}
+/** Scores of the whole catalogue for one history, float32. */
+export function scores(history, tensors) {
+    const { head, shares, scale, weights, order, beyond, beyondShares, beyondWeights } = tensors;
+    const [vector, owned] = centred(history, tensors);
+    if (!owned)
+        return order.slice();
+    const product = (matrix, row) => {
+        let sum = 0;
+        for (let at = row * head.length, j = 0; j < head.length; at++, j++)
+            sum += matrix[at] * vector[j];
+        return f32(sum);
+    };
+    const best = shares.map((share, row) => f32(f32(owned * share) + f32(product(weights, row) / scale[row])));
+    const under = f32(best.reduce((least, one) => Math.min(least, one), Infinity) - 2);
+    const out = order.map((place) => f32(under + place));
+    head.forEach((item, row) => (out[item] = best[row]));
+    beyond.forEach((item, row) => (out[item] = f32(f32(owned * beyondShares[row]) + product(beyondWeights, row))));
+    return out;
+}
+/** Item numbers of the best `k` that are not in the history, best first; equal scores in the order of items. */
+export function ranked(history, all, k) {
+    const left = [...all.keys()].filter((item) => !history.has(item));
+    return left.sort((a, b) => all[b] - all[a] || a - b).slice(0, k);
+}

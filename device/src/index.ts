@@ -1,0 +1,13 @@
+/** A person's own device: recommendations and the private step of `private-gram`, without Python and without a library. */
+
+export * from "./bytes.js";
+export * from "./crypto.js";
+export * from "./history.js";
+export * from "./ledger.js";
+export * from "./masking.js";
+export * from "./model.js";
+export * from "./noise.js";
+export * from "./participant.js";
+export * from "./ring.js";
+export * from "./terms.js";
+export * from "./upload.js";

@@ -1,0 +1,119 @@
+/** Terms, policy, ledger and model files that lie: `node --test` in `device/`. */
+
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+
+import * as device from "../dist/index.js";
+
+const announced = JSON.parse(readFileSync(new URL("../vectors/uploading.json", import.meta.url), "utf8")).cases[0].terms;
+const terms = device.parseTerms(announced);
+const with_ = (change) => ({ ...structuredClone(announced), ...change });
+const query = (change) => with_({ queries: [{ ...announced.queries[0], ...change }, announced.queries[1]] });
+const policy = { epsilonPerYear: 5, deltaPerYear: 1e-5, leastCohort: 100, leastHonest: 100 };
+const [FIRST, SECOND] = ["a".repeat(32), "b".repeat(32)];
+
+test("terms out of range, contradicting themselves or unknown are refused", () => {
+  for (const [bad, why] of [
+    [null, /no JSON object/], [with_({ format: 2 }), /format = 2/], [with_({ extra: 1 }), /field extra/],
+    [with_({ rounds: 1.5 }), /rounds = 1.5/], [with_({ delta: 0 }), /delta = 0/], [with_({ law: "gaussian" }), /law/],
+    [with_({ clip_norm: "1" }), /clip_norm/], [with_({ cohort: 100 }), /cannot hold 200 honest/],
+    [with_({ bits: 64 }), /bits = 64/], [with_({ queries: [] }), /no query/], [query({ share: 0.9 }), /add up to/],
+    [query({ grid: 1e-9 }), /another grid|too fine|does not fit/], [with_({ bits: 20 }), /does not fit 20 bits/],
+    [query({ total_variance: -1 }), /total_variance/], [query({ total_variance: 1e300 }), /total_variance/], [with_({ beta: 0.5 }), /beta/], [query({ name: "all" }), /name = all/],
+  ]) assert.throws(() => device.parseTerms(bad), why);
+});
+
+test("epsilon is the device's own, falls with noise and grows with rounds", () => {
+  const epsilon = device.epsilonOf(terms);
+  const more = device.parseTerms(with_({ rounds: 4 }));
+  const noisier = { ...terms, queries: terms.queries.map((one) => ({ ...one, total_variance: 4 * one.total_variance })) };
+  assert.ok(epsilon > 0.5 && epsilon < 1.5, String(epsilon));
+  assert.ok(device.epsilonOf(more) > 1.9 * epsilon);
+  assert.ok(device.epsilonOf(noisier) < 0.6 * epsilon);
+});
+
+test("a browser without the curves is refused in a sentence", async () => {
+  await device.insistOnCrypto();
+  const whole = crypto.subtle.generateKey;
+  for (const missing of ["X25519", "Ed25519"]) {
+    crypto.subtle.generateKey = async (kind, ...rest) => {
+      if (kind.name === missing) throw new DOMException("unrecognised", "NotSupportedError");
+      return whole.call(crypto.subtle, kind, ...rest);
+    };
+    await assert.rejects(device.insistOnCrypto(), new RegExp(`no ${missing}, so it cannot take part`));
+  }
+  crypto.subtle.generateKey = whole;
+});
+
+test("a policy refuses what costs too much or hides too little", () => {
+  device.insistOnPolicy(terms, policy);
+  for (const [change, why] of [
+    [{ epsilonPerYear: 0.1 }, /would cost epsilon/], [{ deltaPerYear: 1e-9 }, /has delta/],
+    [{ leastCohort: 301 }, /asks for 301/], [{ leastHonest: 201 }, /asks for 201/],
+  ]) assert.throws(() => device.insistOnPolicy(terms, { ...policy, ...change }), why);
+});
+
+test("a ledger charges before, once, within a sliding year, and forgets all when asked", async () => {
+  let now = 1e12;
+  const ledger = new device.Ledger(new device.MemoryStore(), () => now);
+  await assert.rejects(ledger.charge(FIRST, terms), /no policy is set/);
+  await assert.rejects(ledger.allow({ ...policy, epsilonPerYear: Infinity }), /positive number/);
+  const cost = device.epsilonOf(terms);
+  await ledger.allow({ ...policy, epsilonPerYear: 1.5 * cost });
+  await ledger.charge(FIRST, terms);
+  await assert.rejects(ledger.charge(FIRST, terms), /charged already/);
+  await assert.rejects(ledger.charge(SECOND, terms), /is spent this year/);
+  assert.deepEqual((({ epsilon, delta, runs }) => [epsilon, delta, runs])(await ledger.state()), [cost, 1e-6, 1]);
+  now += 366 * 24 * 3600 * 1000;
+  await ledger.charge(SECOND, terms);
+  assert.equal((await ledger.state()).runs, 1);
+  await assert.rejects(ledger.charge(FIRST, terms), /charged already/);
+  await ledger.withdraw();
+  assert.equal(await ledger.state(), undefined);
+  await assert.rejects(ledger.charge(FIRST, terms), /no policy is set/);
+});
+
+const digest = (bytes) => createHash("sha256").update(bytes).digest("hex");
+
+/** A tree of two items as `privfed serve` writes it, with what a test changes in it. */
+function tree({ manifest: changed = {}, after = () => {} } = {}) {
+  const arrays = {
+    head: Int32Array.of(1), shares: Float32Array.of(0.5), scale: Float32Array.of(1), weights: Float32Array.of(0.25),
+    order: Float32Array.of(0.5, 1), beyond: new Int32Array(), beyond_shares: new Float32Array(),
+    beyond_weights: new Float32Array(),
+  };
+  const shapes = { weights: [1, 1], beyond_weights: [0, 1] };
+  const json = (content) => new TextEncoder().encode(JSON.stringify(content));
+  const files = { "items.json": json({ ids: ["x", "y"], titles: null }), "guarantee.json": json({}), "card.json": json({}) };
+  const listed = {};
+  for (const [name, array] of Object.entries(arrays)) {
+    files[`${name}.bin`] = new Uint8Array(array.buffer);
+    const dtype = array instanceof Int32Array ? "int32" : "float32";
+    listed[name] = { dtype, shape: shapes[name] ?? [array.length], sha256: digest(files[`${name}.bin`]) };
+  }
+  const named = Object.fromEntries(["items.json", "guarantee.json", "card.json"].map((name) => [name, digest(files[name])]));
+  const manifest = json({ format: 1, method: "private-gram", items: 2, arrays: listed, files: named, ...changed });
+  const version = digest(manifest);
+  files["manifest.json"] = manifest;
+  after(files);
+  return async (path) => (path === "latest.json" ? json({ format: 1, version }) : files[path.split("/").at(-1)]);
+}
+
+test("a model is checked to the last byte", async () => {
+  const model = await device.Model.load(tree());
+  assert.deepEqual(model.recommend(["x"]).map(({ item }) => item), ["y"]);
+  assert.deepEqual(model.recommend([]).map(({ item }) => item), ["y", "x"]);
+  assert.throws(() => model.recommend(["z"]), /no item z/);
+  assert.throws(() => model.recommend(["x"], 0), /k = 0/);
+  const wrong = (name) => (files) => (files[name] = Uint8Array.from([...files[name], 32]));
+  for (const name of ["manifest.json", "items.json", "weights.bin", "guarantee.json"]) {
+    await assert.rejects(device.Model.load(tree({ after: wrong(name) })), /is not what version/, name);
+  }
+  await assert.rejects(device.Model.load(tree(), "c".repeat(64)), /is not what version/);
+  await assert.rejects(device.Model.load(tree(), "../../secret"), /is no version/);
+  await assert.rejects(device.Model.load(tree({ manifest: { format: 2 } })), /format 2/);
+  await assert.rejects(device.Model.load(tree({ manifest: { method: "fedmf" } })), /is of fedmf/);
+  await assert.rejects(device.Model.load(tree({ manifest: { items: 3 } })), /names 2 of 3 items/);
+});

@@ -1,0 +1,157 @@
+"""A trained run as a tree of files from which a device recommends by itself, and reads what is guaranteed.
+
+    latest.json                          {"format": 1, "version": VERSION}
+    models/VERSION/manifest.json         method, arrays and files, with the SHA-256 of each
+    models/VERSION/<array>.bin           one public tensor: little-endian float32, float64 or int32, row by row
+    models/VERSION/items.json            ids and titles, in the order of item numbers
+    models/VERSION/guarantee.json        the guarantee, word for word
+    models/VERSION/card.json             what it was made of and what it must not be used for
+
+VERSION is the SHA-256 of the manifest, so whoever knows it can check all files, and none of them ever changes. All that
+is in them is public beforehand or covered by the guarantee. No count of the data, no digest of them, no number of
+quality and no seed is.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from privfed import __version__
+from privfed.api.errors import UseError
+from privfed.api.exporting import NOT_FOR
+from privfed.api.recommending import why_not_from_history
+from privfed.compute.devices import all_on_host
+
+if TYPE_CHECKING:
+    from privfed.api.result import TrainedRun
+
+FORMAT = 1
+LATEST, MODELS, MANIFEST = "latest.json", "models", "manifest.json"
+_NAMES = {torch.float32: "float32", torch.float64: "float64", torch.int64: "int32", torch.int32: "int32"}
+_LARGEST = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedModel:
+    """What devices may download.
+
+    Attributes:
+        version: SHA-256 of the manifest.
+        files: content by path, with `/` between its parts.
+    """
+
+    version: str
+    files: Mapping[str, bytes]
+
+    @classmethod
+    def from_run(cls, run: "TrainedRun") -> "PublishedModel":
+        """The model of a finished run.
+
+        Raises:
+            UseError: a device cannot recommend from what the run publishes, or nothing is guaranteed of it.
+        """
+        _refuse(run)
+        tensors = all_on_host(run.experiment.server.public().shared)
+        arrays = {name: _bytes(name, value) for name, value in tensors.items()}
+        others = {
+            "items.json": _json(_items(run)),
+            "guarantee.json": _json(run.guarantee.model_dump(mode="json")),
+            "card.json": _json(_card(run)),
+        }
+        manifest = _json(
+            {
+                "format": FORMAT,
+                "method": run.method,
+                "items": run.data.n_items,
+                "arrays": {
+                    name: {
+                        "dtype": _NAMES[tensors[name].dtype],
+                        "shape": list(tensors[name].shape),
+                        "sha256": _digest(content),
+                    }
+                    for name, content in arrays.items()
+                },
+                "files": {name: _digest(content) for name, content in others.items()},
+            }
+        )
+        version = _digest(manifest)
+        inside = {MANIFEST: manifest, **others, **{f"{name}.bin": content for name, content in arrays.items()}}
+        files = {f"{MODELS}/{version}/{name}": content for name, content in inside.items()}
+        return cls(version, files | {LATEST: _json({"format": FORMAT, "version": version})})
+
+    def write(self, folder: Path) -> None:
+        """Write the tree, the pointer to the newest version last; versions that are there already stay.
+
+        Raises:
+            UseError: the folder holds something else.
+        """
+        if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / LATEST).exists()):
+            raise UseError(f"{folder} is not empty and holds no published model: choose another folder")
+        for path, content in self.files.items():
+            file = folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            partial = file.with_name(f"{file.name}.partial")
+            partial.write_bytes(content)
+            partial.replace(file)
+
+
+def _refuse(run: "TrainedRun") -> None:
+    reason = why_not_from_history(run.experiment)
+    if reason is None and run.experiment.registered.history_model is None:
+        reason = f"what a device does with the parameters of {run.method} is not written for other runtimes"
+    if reason is not None:
+        raise UseError(f"{run.folder} cannot be served: {reason}; serve a run of private-gram")
+    if run.guarantee.reason_if_inf is not None:
+        raise UseError(
+            f"{run.folder} cannot be served: nothing is guaranteed to the people in it "
+            f"({run.guarantee.reason_if_inf}); train it with --epsilon"
+        )
+
+
+def _bytes(name: str, value: Tensor) -> bytes:
+    if value.dtype not in _NAMES:
+        raise UseError(f"the tensor {name} is of {value.dtype}, which no device reads: serve a run of private-gram")
+    if not value.dtype.is_floating_point and value.numel() and int(value.abs().max()) > _LARGEST:
+        raise UseError(f"the tensor {name} holds whole numbers beyond 32 bits: serve a run of a smaller catalogue")
+    kind = np.dtype(_NAMES[value.dtype]).newbyteorder("<")
+    return value.contiguous().numpy().astype(kind).tobytes()
+
+
+def _items(run: "TrainedRun") -> dict[str, Any]:
+    info = run.data.item_info
+    titles = None if info is None else [None if pd.isna(one) else str(one) for one in info["title"]]
+    return {"ids": [str(item) for item in run.data.item_ids], "titles": titles}
+
+
+def _card(run: "TrainedRun") -> dict[str, Any]:
+    """The dossier: nothing in it was counted in the data."""
+    registered, card = run.experiment.registered, run.data.card
+    return {
+        "method": run.method,
+        "title": registered.title,
+        "source": registered.source,
+        "server_reads": registered.disclosure.reads,
+        "mechanism": run.config.privacy.name,
+        "rounds": run.rounds,
+        "data": card.name,
+        "synthetic": card.synthetic,
+        "terms": card.terms,
+        "not_for": list(NOT_FOR),
+        "privfed": __version__,
+    }
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False).encode() + b"\n"
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
