@@ -65,6 +65,7 @@ from privfed.evaluation import HONEST, EvaluationSettings, Evaluator, Protocol, 
 from privfed.experiment import Experiment, RunResult
 from privfed.methods import method as registered
 from privfed.privacy import PrivacyPlan
+from privfed.privacy.gaussian_dp import squared_mu
 from privfed.setup import MethodTable, our_variant
 from privfed.setup.config import AuditTapConfig, ExperimentConfig, TapConfig
 from privfed.setup.controls import CONTROLS, Control
@@ -589,7 +590,10 @@ def _with_canaries(experiment: Experiment, k: int) -> tuple[list[EmpiricalRow], 
 
 def _ledger(result: RunResult) -> list[LedgerLine]:
     """The releases that epsilon was computed from, and why it is infinite where it is."""
-    lines = [LedgerLine(event=str(release), times=release.count) for release in result.composition.releases]
+    lines = [
+        LedgerLine(event=str(release), times=release.count, squared_mu=squared_mu(release))
+        for release in result.composition.releases
+    ]
     reasons = [LedgerLine(event=f"no bound: {why}", times=1) for why in result.composition.reasons]
     return lines + reasons
 
