@@ -1,0 +1,284 @@
+"""What past releases about the same people add up to, by the heads of their ledgers, and what is left.
+
+Epsilons of one unit, between the same two worlds and against the same adversary add up, and so do their deltas (basic
+composition, which holds whatever was chosen after what). Where every release was Gaussian, mu adds up in squares too,
+which says less of an epsilon. It is an upper bound: everybody is taken to have been in every run.
+
+A ledger has no dates. The day of a run is the last change of its file, as the file system says, which nobody signs.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from privfed.dossier.errors import DossierError
+from privfed.dossier.evidence import Citation, Datum, Evidence, cited
+from privfed.dossier.ledgers import read_ledger
+from privfed.dossier.reading import read
+from privfed.dossier.sources.node import STATE_BOOK, is_node, ledger_names, node_ledger, read_book
+from privfed.dossier.sources.run import date_of
+from privfed.engines.nodes.budget import counted_as
+from privfed.experiment.folder import CHARGES, GUARANTEE, RECORD, FolderRecord
+from privfed.privacy import Ledger
+from privfed.privacy.closed_forms import gaussian_epsilon
+from privfed.privacy.gaussian_dp import GaussianDp
+
+MAX_FOLDERS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """What one run cost the people it is about.
+
+    Attributes:
+        name: of its folder, or of the run of a node.
+        date: of its last release; empty where nothing says it.
+        head: of its ledger; empty where only a node's book remembers it.
+        entries: queries in that ledger.
+        population: users that it is about.
+        epsilon: of the worst-off user; inf where nothing was guaranteed.
+        delta: at which.
+        mu: where all noise was Gaussian.
+        counted: unit, neighbours and trust that epsilon is about.
+        data_sha256: digest of the data; empty where it is not recorded.
+        source: where this stands.
+        current: whether the dossier is about this run.
+    """
+
+    name: str
+    date: str
+    head: str
+    entries: int
+    population: int
+    epsilon: float
+    delta: float
+    mu: float | None
+    counted: str
+    data_sha256: str
+    source: Citation
+    current: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetTotal:
+    """Several runs together.
+
+    Attributes:
+        runs: how many.
+        epsilon: sum; inf where one guaranteed nothing; None where they do not count the same.
+        delta: sum.
+        mu: root of the sum of squares; None where one of them has none.
+        epsilon_by_mu: of that, at the largest of the deltas; None likewise.
+        why_none: why they cannot be added up; empty where they can.
+    """
+
+    runs: int
+    epsilon: float | None
+    delta: float
+    mu: float | None
+    epsilon_by_mu: float | None
+    why_none: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class YearlyBudget:
+    """All runs about some people, and the bound on them.
+
+    Attributes:
+        year: that the sum is of.
+        past: every run that was found, oldest first.
+        searched: where they were looked for.
+        this_year: runs of the year, and those without a date.
+        ever: all of them.
+        allowed: epsilon that may be spent in the year; None where nobody said.
+        allowed_delta: likewise.
+        remarks: what a reader of the sums has to know.
+    """
+
+    year: str
+    past: tuple[PastRun, ...]
+    searched: tuple[str, ...]
+    this_year: BudgetTotal
+    ever: BudgetTotal
+    allowed: Datum[float] | None
+    allowed_delta: Datum[float] | None
+    remarks: tuple[str, ...]
+
+    @property
+    def left(self) -> float | None:
+        """Epsilon that is left of the year; None where no bound is known, or nothing adds up."""
+        if self.allowed is None or self.this_year.epsilon is None:
+            return None
+        return self.allowed.value - self.this_year.epsilon
+
+
+def yearly_budget(
+    evidence: Evidence, folders: Sequence[Path], year: str, allowed: Datum[float] | None = None
+) -> YearlyBudget:
+    """What is known of all runs about the people of a dossier.
+
+    Args:
+        evidence: what the dossier is about.
+        folders: of runs, of nodes, or of folders of runs; without any, those beside a run, as far as they are about the
+            same data.
+        year: such as "2026".
+        allowed: epsilon that may be spent in a year.
+
+    Raises:
+        DossierError: one of them is damaged, or holds no runs.
+    """
+    found: dict[str, PastRun] = {}
+    searched, own_data = list(folders), _data_of(evidence)
+    if evidence.kind in ("run", "node"):
+        searched.insert(0, evidence.folder)
+    for folder in searched:
+        for one in _runs_in(folder, evidence):
+            found[one.source.sha256 + one.name] = one
+    if evidence.kind == "run" and not folders:
+        searched.append(evidence.folder.resolve().parent)
+        for one in _siblings(evidence, own_data):
+            found.setdefault(one.source.sha256 + one.name, one)
+    past = tuple(sorted(found.values(), key=lambda one: (one.date, one.name)))
+    policy = evidence.policy
+    if allowed is None and policy is not None and policy.value.get("max_epsilon") is not None:
+        allowed = Datum(float(policy.value["max_epsilon"]), policy.source)
+    delta = None if policy is None else Datum(float(policy.value["max_delta"]), policy.source)
+    return YearlyBudget(
+        year=year,
+        past=past,
+        searched=tuple(folder.name or str(folder) for folder in searched),
+        this_year=_total([one for one in past if one.date[:4] in ("", year)]),
+        ever=_total(past),
+        allowed=allowed,
+        allowed_delta=delta,
+        remarks=_remarks(evidence, past, own_data),
+    )
+
+
+def _total(runs: Sequence[PastRun]) -> BudgetTotal:
+    counted = sorted({run.counted for run in runs if run.counted})
+    delta = math.fsum(run.delta for run in runs)
+    if len(counted) > 1 and not any(math.isinf(run.epsilon) for run in runs):
+        why = f"these epsilons count different things and do not add up: {'; '.join(counted)}"
+        return BudgetTotal(len(runs), None, delta, None, None, why)
+    epsilon = math.fsum(run.epsilon for run in runs) if all(math.isfinite(run.epsilon) for run in runs) else math.inf
+    mus = [run.mu for run in runs]
+    if not runs or len(counted) > 1 or any(mu is None for mu in mus):
+        return BudgetTotal(len(runs), epsilon, delta, None, None)
+    mu = math.hypot(*(mu for mu in mus if mu is not None))
+    return BudgetTotal(len(runs), epsilon, delta, mu, gaussian_epsilon(mu, max(run.delta for run in runs)))
+
+
+def _runs_in(folder: Path, evidence: Evidence) -> list[PastRun]:
+    """Runs in a folder: a node's, a run, or those below it."""
+    if not folder.is_dir():
+        raise DossierError(f"{folder} is not there: give folders of past runs, of nodes, or folders that hold such")
+    if is_node(folder):
+        return _of_node(folder, evidence)
+    if (folder / CHARGES).exists():
+        return [_of_run(folder, evidence)]
+    below = [path for path in sorted(folder.iterdir()) if (path / CHARGES).exists()]
+    if not below:
+        raise DossierError(f"{folder} holds no ledger of a run: give folders of past runs, or a folder of such")
+    if len(below) > MAX_FOLDERS:
+        raise DossierError(f"{folder} holds {len(below):,} runs and {MAX_FOLDERS:,} are read: name the years apart")
+    return [_of_run(path, evidence) for path in below]
+
+
+def _siblings(evidence: Evidence, data: str) -> list[PastRun]:
+    """Finished runs beside a run that were about the same data; others there are nobody's business."""
+    above = evidence.folder.resolve().parent
+    found = []
+    for path in sorted(above.iterdir())[:MAX_FOLDERS]:
+        own = path == evidence.folder.resolve() or path.is_symlink()
+        if own or not all((path / name).is_file() for name in (RECORD, CHARGES, GUARANTEE)):
+            continue
+        one = _of_run(path, evidence)
+        if data and one.data_sha256 == data:
+            found.append(one)
+    return found
+
+
+def _of_run(folder: Path, evidence: Evidence) -> PastRun:
+    file, record = read(folder, CHARGES), read(folder, RECORD).record(FolderRecord)
+    ledger = read_ledger(file)
+    return _past(
+        folder.name, ledger, date_of(file), record.data_sha256 or "", cited(file, "entries", copied=False),
+        current=evidence.kind == "run" and folder.resolve() == evidence.folder.resolve(),
+    )  # fmt: skip
+
+
+def _of_node(folder: Path, evidence: Evidence) -> list[PastRun]:
+    """Every run of a node: by its ledger, and by the book alone where the ledger is gone."""
+    kept = read_book(folder)
+    book = None if kept is None else kept[0]
+    found, chosen = [], evidence.ledger
+    for run in ledger_names(folder):
+        ledger, file = node_ledger(folder, run, book)
+        current = evidence.kind == "node" and chosen is not None and chosen.value.head == ledger.head
+        found.append(
+            _past(run, ledger, date_of(file), "", cited(file, "entries", copied=False), current=current)
+        )
+    if kept is not None:
+        known = {one.name for one in found}
+        found += [
+            PastRun(
+                cost.run, "", "", 0, 0, math.inf if cost.epsilon is None else cost.epsilon, cost.delta, None,
+                cost.counted, "", cited(kept[1], f"ended[{number}]", copied=kept[1].name == STATE_BOOK), current=False,
+            )  # fmt: skip
+            for number, cost in enumerate(kept[0].ended)
+            if cost.run not in known
+        ]
+    return found
+
+
+def _past(
+    name: str, ledger: Ledger, date: str, data: str, source: Citation, *, current: bool
+) -> PastRun:
+    claim, gaussian = ledger.guarantee(), GaussianDp.from_composition(ledger.composition())
+    released = bool(ledger.entries)
+    return PastRun(
+        name=name,
+        date=date,
+        head=ledger.head,
+        entries=len(ledger.entries),
+        population=ledger.population,
+        epsilon=claim.epsilon if released else 0.0,
+        delta=claim.delta if released else 0.0,
+        mu=None if gaussian is None else gaussian.mu,
+        counted=counted_as(ledger.plan) if released else "",
+        data_sha256=data,
+        source=source,
+        current=current,
+    )
+
+
+def _data_of(evidence: Evidence) -> str:
+    file = evidence.files.get(RECORD)
+    if evidence.kind != "run" or file is None:
+        return ""
+    return file.record(FolderRecord).data_sha256 or ""
+
+
+def _remarks(evidence: Evidence, past: Sequence[PastRun], data: str) -> tuple[str, ...]:
+    sizes = {one.population for one in past if one.population}
+    other = sum(1 for one in past if data and one.data_sha256 and one.data_sha256 != data)
+    return (
+        *(
+            ["The runs of an audit are experiments and are not in these sums; where one of them was published, it counts."]
+            if evidence.kind == "audit"
+            else []
+        ),
+        *([f"{other} of these runs were made of data with another digest, as a population's data change."] if other else []),
+        *([f"These runs are about populations of {_range(sizes)} users."] if len(sizes) > 1 else []),
+        *(
+            ["Runs of one seed on the same data share their noise: publishing two of them voids both guarantees."]
+            if evidence.kind == "run" and len(past) > 1
+            else []
+        ),
+    )
+
+
+def _range(sizes: set[int]) -> str:
+    return f"{min(sizes):,} to {max(sizes):,}"
