@@ -217,7 +217,9 @@ def _trained(
     try:
         result = experiment.run(place, progress=progress, parts=parts)
         write_claims(place, result, experiment.n_users)
-        write_evaluation(place, result, popularity(config, experiment.parts, result.test), data.card, experiment.parts.describe())
+        write_evaluation(
+            place, result, popularity(config, experiment.parts, result.test), data.card, experiment.parts.describe()
+        )
         claim = {"epsilon": result.guarantee.epsilon, "delta": result.guarantee.delta}
         summary = claim | {f"test/{metric.slug}": metric.value for metric in result.test.metrics}
     except (BrokenUploadError, EvaluationError) as error:

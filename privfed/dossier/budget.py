@@ -9,6 +9,7 @@ A ledger has no dates. The day of a run is the last change of its file, as the f
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +17,10 @@ from privfed.dossier.errors import DossierError
 from privfed.dossier.evidence import Citation, Datum, Evidence, cited
 from privfed.dossier.ledgers import read_ledger
 from privfed.dossier.reading import read
-from privfed.dossier.sources.node import STATE_BOOK, is_node, ledger_names, node_ledger, read_book
+from privfed.dossier.sources.node import is_node, ledger_names, node_ledger, read_book
 from privfed.dossier.sources.run import date_of
 from privfed.engines.nodes.budget import counted_as
+from privfed.engines.nodes.record import RunCost
 from privfed.experiment.folder import CHARGES, GUARANTEE, RECORD, FolderRecord
 from privfed.privacy import Ledger
 from privfed.privacy.closed_forms import gaussian_epsilon
@@ -88,6 +90,7 @@ class YearlyBudget:
     Attributes:
         year: that the sum is of.
         past: every run that was found, oldest first.
+        uncounted: runs on the same data that lie near a run and were not given, so may have been published or not.
         searched: where they were looked for.
         this_year: runs of the year, and those without a date.
         ever: all of them.
@@ -98,12 +101,21 @@ class YearlyBudget:
 
     year: str
     past: tuple[PastRun, ...]
+    uncounted: tuple[PastRun, ...]
     searched: tuple[str, ...]
     this_year: BudgetTotal
     ever: BudgetTotal
     allowed: Datum[float] | None
     allowed_delta: Datum[float] | None
     remarks: tuple[str, ...]
+
+    @property
+    def remark_on_uncounted(self) -> str:
+        """What is to be done about runs that nobody counted."""
+        number = len(self.uncounted)
+        lie = "1 further run on the same data lies" if number == 1 else f"{number} further runs on the same data lie"
+        verb = "is" if number == 1 else "are"
+        return f"{lie} near this one and {verb} not counted: name with --past what was published."
 
     @property
     def left(self) -> float | None:
@@ -120,8 +132,7 @@ def yearly_budget(
 
     Args:
         evidence: what the dossier is about.
-        folders: of runs, of nodes, or of folders of runs; without any, those beside a run, as far as they are about the
-            same data.
+        folders: of runs, of nodes, or of folders of runs, whose releases count; what the dossier is about counts, too.
         year: such as "2026".
         allowed: epsilon that may be spent in a year.
 
@@ -135,10 +146,7 @@ def yearly_budget(
     for folder in searched:
         for one in _runs_in(folder, evidence):
             found[one.source.sha256 + one.name] = one
-    if evidence.kind == "run" and not folders:
-        searched.append(evidence.folder.resolve().parent)
-        for one in _siblings(evidence, own_data):
-            found.setdefault(one.source.sha256 + one.name, one)
+    near = _siblings(evidence, own_data) if evidence.kind == "run" else []
     past = tuple(sorted(found.values(), key=lambda one: (one.date, one.name)))
     policy = evidence.policy
     if allowed is None and policy is not None and policy.value.get("max_epsilon") is not None:
@@ -147,6 +155,7 @@ def yearly_budget(
     return YearlyBudget(
         year=year,
         past=past,
+        uncounted=tuple(one for one in near if one.source.sha256 + one.name not in found),
         searched=tuple(folder.name or str(folder) for folder in searched),
         this_year=_total([one for one in past if one.date[:4] in ("", year)]),
         ever=_total(past),
@@ -187,16 +196,16 @@ def _runs_in(folder: Path, evidence: Evidence) -> list[PastRun]:
 
 
 def _siblings(evidence: Evidence, data: str) -> list[PastRun]:
-    """Finished runs beside a run that were about the same data; others there are nobody's business."""
+    """Finished runs in the folder of a run's folder that were about the same data; what cannot be read is left out."""
     above = evidence.folder.resolve().parent
     found = []
     for path in sorted(above.iterdir())[:MAX_FOLDERS]:
         own = path == evidence.folder.resolve() or path.is_symlink()
-        if own or not all((path / name).is_file() for name in (RECORD, CHARGES, GUARANTEE)):
+        if own or not data or not all((path / name).is_file() for name in (RECORD, CHARGES, GUARANTEE)):
             continue
-        one = _of_run(path, evidence)
-        if data and one.data_sha256 == data:
-            found.append(one)
+        with suppress(DossierError):
+            if read(path, RECORD).record(FolderRecord).data_sha256 == data:
+                found.append(_of_run(path, evidence))
     return found
 
 
@@ -217,25 +226,36 @@ def _of_node(folder: Path, evidence: Evidence) -> list[PastRun]:
     for run in ledger_names(folder):
         ledger, file = node_ledger(folder, run, book)
         current = evidence.kind == "node" and chosen is not None and chosen.value.head == ledger.head
-        found.append(
-            _past(run, ledger, date_of(file), "", cited(file, "entries", copied=False), current=current)
-        )
+        found.append(_past(run, ledger, date_of(file), "", cited(file, "entries", copied=False), current=current))
     if kept is not None:
         known = {one.name for one in found}
         found += [
-            PastRun(
-                cost.run, "", "", 0, 0, math.inf if cost.epsilon is None else cost.epsilon, cost.delta, None,
-                cost.counted, "", cited(kept[1], f"ended[{number}]", copied=kept[1].name == STATE_BOOK), current=False,
-            )  # fmt: skip
+            _remembered(cost, cited(kept[1], f"ended[{number}]"))
             for number, cost in enumerate(kept[0].ended)
             if cost.run not in known
         ]
     return found
 
 
-def _past(
-    name: str, ledger: Ledger, date: str, data: str, source: Citation, *, current: bool
-) -> PastRun:
+def _remembered(cost: RunCost, source: Citation) -> PastRun:
+    """A run of which a node's book knows the cost, and nothing else is left."""
+    return PastRun(
+        name=cost.run,
+        date="",
+        head="",
+        entries=0,
+        population=0,
+        epsilon=math.inf if cost.epsilon is None else cost.epsilon,
+        delta=cost.delta,
+        mu=None,
+        counted=cost.counted,
+        data_sha256="",
+        source=source,
+        current=False,
+    )
+
+
+def _past(name: str, ledger: Ledger, date: str, data: str, source: Citation, *, current: bool) -> PastRun:
     claim, gaussian = ledger.guarantee(), GaussianDp.from_composition(ledger.composition())
     released = bool(ledger.entries)
     return PastRun(
@@ -266,11 +286,15 @@ def _remarks(evidence: Evidence, past: Sequence[PastRun], data: str) -> tuple[st
     other = sum(1 for one in past if data and one.data_sha256 and one.data_sha256 != data)
     return (
         *(
-            ["The runs of an audit are experiments and are not in these sums; where one of them was published, it counts."]
+            ["The runs of an audit are experiments and are not in these sums; one that was published counts."]
             if evidence.kind == "audit"
             else []
         ),
-        *([f"{other} of these runs were made of data with another digest, as a population's data change."] if other else []),
+        *(
+            [f"{other} of these runs were made of data with another digest, as a population's data change."]
+            if other
+            else []
+        ),
         *([f"These runs are about populations of {_range(sizes)} users."] if len(sizes) > 1 else []),
         *(
             ["Runs of one seed on the same data share their noise: publishing two of them voids both guarantees."]

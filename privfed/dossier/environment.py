@@ -1,22 +1,23 @@
-"""What runs here: every installed distribution as a CycloneDX bill of materials, privfed's own files, and which tests ran.
+"""What runs here: installed distributions as a CycloneDX bill of materials, privfed's own files, and which tests ran.
 
-A wheel leaves its RECORD behind when it is installed: the list of all its files with their digests. The SHA-256 of that
-list therefore stands for every file of the wheel as it was installed. It is not the digest of the wheel's archive, which
-an installation does not keep; the bill says so in a property of every component.
+A wheel leaves its RECORD behind when it is installed: the list of all its files with their digests. The SHA-256 of
+that list therefore stands for every file of the wheel as it was installed. It is not the digest of the wheel's archive,
+which an installation does not keep; the bill says so in a property of every component.
 """
 
 import hashlib
 import platform
 import re
 import uuid
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import Distribution, distributions
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import privfed
 from privfed.dossier.errors import DossierError
@@ -116,6 +117,7 @@ def _component(one: Distribution) -> dict[str, Any]:
     return component
 
 
+@cache
 def own_source() -> tuple[int, str]:
     """Number of the project's own source files, and one digest over their names and digests."""
     lines = sorted(line for package in PACKAGES for line in _digests(files(package), package))
@@ -161,7 +163,9 @@ def junit_counts(file: FileRead) -> JunitCounts:
         DossierError: it is none.
     """
     if b"<!DOCTYPE" in file.content or b"<!ENTITY" in file.content:
-        raise DossierError(f"{file.name} declares entities, which no JUnit report does: give the file that pytest wrote")
+        raise DossierError(
+            f"{file.name} declares entities, which no JUnit report does: give the file that pytest wrote"
+        )
     try:
         root = ElementTree.fromstring(file.content)  # noqa: S314 - entities are refused above
     except ElementTree.ParseError as error:

@@ -1,4 +1,4 @@
-"""What is known of a run, a setting of an audit or a run of a node: every value with the file, key and digest it is from.
+"""What is known of a run, a setting of an audit or a run of a node: each value with its file, key and digest.
 
 A value that nobody recorded is None here. It is never guessed: who reads the record says who has to fill the gap.
 """
@@ -164,6 +164,7 @@ class Evidence:
         utility_groups: quality by tenth of people.
         leak_groups: the main attack by tenth of people.
         strongest: the attack that speaks for leakage, chosen on one half of the people and measured on the other.
+        chosen_at: likewise at a place ("uploads", "linked uploads", "model" or "scores"), where anything was measured.
         attacks: what attacks reached over all audited people, popularity left out; a maximum of them is no measurement.
         inclusion: the strongest attack in the game that random inclusion bits decide.
         empirical: measured epsilons.
@@ -202,6 +203,7 @@ class Evidence:
     utility_groups: Datum[tuple[GroupValue, ...]] | None = None
     leak_groups: Datum[tuple[GroupValue, ...]] | None = None
     strongest: Datum[Attack] | None = None
+    chosen_at: Mapping[str, Datum[Attack]] = field(default_factory=dict)
     attacks: tuple[Datum[Attack], ...] = ()
     inclusion: Datum[Attack] | None = None
     empirical: tuple[Datum[EmpiricalRow], ...] = ()
@@ -226,6 +228,14 @@ class Evidence:
         """The metric that speaks for quality: NDCG at the shortest cut-off, else the first."""
         return next((one for one in self.utility if one.value.name.startswith("NDCG")), next(iter(self.utility), None))
 
+
+PLACES: dict[str, Callable[[str, int], bool]] = {
+    "uploads": lambda tap, _: tap in ("wire", "support"),
+    "linked uploads": lambda tap, rounds: tap in ("wire", "support") and rounds > 1,
+    "model": lambda tap, _: tap in ("sum", "model"),
+    "scores": lambda tap, _: tap == "scores",
+}
+"""Where an attack listens, and over how many rounds: each place has a strongest attack of its own."""
 
 MU_OF_OTHERS = "mu and rho are defined for Gaussian releases without sampling alone, and this composition holds others"
 MU_OF_NOTHING = "nothing bounds what was released, so no mu describes it"

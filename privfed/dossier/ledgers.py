@@ -1,11 +1,15 @@
 """A ledger read for good: its chain is verified, and nothing is written, not even where a last line was cut short."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from privfed.dossier.errors import DossierError
 from privfed.dossier.reading import FileRead
 from privfed.privacy import Ledger, LedgerError, PlanError, PrivacyPlan
 from privfed.privacy.hash_chain import unlink
 
-MAX_POPULATION = 1 << 31
+MAX_POPULATION = 1 << 27
+"""Users that a ledger may be about, before anything is counted for each of them."""
 
 
 def read_ledger(file: FileRead) -> Ledger:
@@ -24,11 +28,23 @@ def read_ledger(file: FileRead) -> Ledger:
         for number, line in enumerate(lines[1:], start=2):
             entry, head = unlink(head, line, f"{file.name}, line {number}")
             entries.append(entry)
-        population = header.get("population")
-        if type(population) is not int or not 0 < population < MAX_POPULATION:
-            raise DossierError(f"{file.name} is about {population!r:.40} users: bring back the file as it was written")
+        population = _population(header, file.name)
         ledger = Ledger(PrivacyPlan.from_dict(header.get("plan", {})), population, run=str(header.get("run", "")))
         ledger.load(header | {"entries": entries, "head": head})
+    except DossierError:
+        raise
     except (LedgerError, PlanError) as error:
         raise DossierError(f"{file.name}: {error}") from error
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise DossierError(
+            f"{file.name} is no ledger ({type(error).__name__}): bring back the file as it was written"
+        ) from error
     return ledger
+
+
+def _population(header: Mapping[str, Any], name: str) -> int:
+    """The users that a ledger is about, bounded before anything is counted for each of them."""
+    found = header.get("population")
+    if type(found) is int and 0 < found < MAX_POPULATION:
+        return found
+    raise DossierError(f"{name} is about {found!r:.40} users: bring back the file as it was written")

@@ -1,12 +1,12 @@
 """`make`: a folder with everything, written whole or not at all.
 
-    index.html, dossier.pdf   two plain pages on top, then every answer, the registry's record, ledgers, environment
-    answers.json              every question with its answer and all its citations
-    registry.json             the record of the deployments registry
-    budget.json               heads of all ledgers, and their sums
-    sbom.cdx.json             installed distributions, as CycloneDX
-    evidence/                 the files that answers cite, as they were read, but those that name users
-    manifest.json             SHA-256 of all of these, which is what is signed
+index.html, dossier.pdf   two plain pages on top, then every answer, the registry's record, ledgers, environment
+answers.json              every question with its answer and all its citations
+registry.json             the record of the deployments registry
+budget.json               heads of all ledgers, and their sums
+sbom.cdx.json             installed distributions, as CycloneDX
+evidence/                 the files that answers cite, as they were read, but those that name users
+manifest.json             SHA-256 of all of these, which is what is signed
 """
 
 import json

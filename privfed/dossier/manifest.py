@@ -22,7 +22,8 @@ _PART = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
 
 
 def _below(name: str) -> str:
-    if not all(_PART.fullmatch(part) for part in name.split("/")) or name.split("/")[0] in (MANIFEST, SIGNATURES):
+    parts = name.split("/")
+    if not all(_PART.fullmatch(part) for part in parts) or parts[0] in (MANIFEST, SIGNATURES):
         raise ValueError(f"{name[:80]!r} is no name of a file of a dossier")
     return name
 

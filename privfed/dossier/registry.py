@@ -1,6 +1,6 @@
 """The record of the deployments registry of OpenDP, which NIST proposed to host: every field of its three tiers.
 
-A field is filled by machine, with the place that its value is from, or refused with who has to fill it. The fields, tiers
+A field is filled by machine, with the place that its value is from, or refused with who has to fill it. Fields, tiers
 and allowed words are those of `schemas/deployments-schema.yaml` in github.com/opendp/deployments-registry-data.
 """
 
@@ -13,7 +13,9 @@ from privfed.dossier.evidence import Citation
 from privfed.dossier.questions import nist
 from privfed.dossier.questions.question import Answer, Case, Filler, Reply, Unknown
 
-SCHEMA = "github.com/opendp/deployments-registry-data, schemas/deployments-schema.yaml, commit 3e9c812a924c, 15 July 2026"
+SCHEMA = (
+    "github.com/opendp/deployments-registry-data, schemas/deployments-schema.yaml, commit 3e9c812a924c, 15 July 2026"
+)
 Fill = Callable[[Case], "Filled | Unknown"]
 
 
@@ -82,7 +84,8 @@ def _domain(case: Case) -> Filled | Unknown:
     card = case.evidence.data
     if card is None:
         return Unknown("controller", "no card of the data is recorded")
-    text = f"Interactions of {card.value.get('users'):,} people with a public catalogue of {card.value.get('items'):,} items"
+    users, items = card.value.get("users"), card.value.get("items")
+    text = f"Interactions of {users:,} people with a public catalogue of {items:,} items"
     return Filled(text, (card.source,))
 
 
@@ -127,8 +130,7 @@ def _release_type(case: Case) -> Filled | Unknown:
 
 
 def _release_details(case: Case) -> Filled | Unknown:
-    found = _answered(next(one.reply for one in nist.QUESTIONS if one.id == "nist-total"))(case)
-    return found
+    return _reply("nist-total")(case)
 
 
 def _composition(case: Case) -> Filled | Unknown:
@@ -188,7 +190,7 @@ FIELDS = (
     RegistryField("deployment_model.data_source_type_details", 3, _by("controller", "how they do")),
     RegistryField("deployment_model.access_type", 2, _constant("Non-interactive")),
     RegistryField("deployment_model.access_type_details", 3, _reply("nist-queries")),
-    RegistryField("accounting.post_processing", 3, _by("engineer", "what is done to releases is not recorded in words")),
+    RegistryField("accounting.post_processing", 3, _by("engineer", "what is done to releases is in no record")),
     RegistryField("accounting.composition", 3, _composition),
     RegistryField(
         "implementation.preprocessing_and_hyperparameter_tuning", 3,

@@ -2,9 +2,9 @@
 
     signatures/engineer.json   {role, public, issued, expires, manifest, signature}
 
-A signature covers the role, both dates and the SHA-256 of the manifest, and so every file. It cannot be moved to another
-role or another dossier, and nobody can lengthen it. Keys are made by `privfed federation keys`; who a key belongs to is
-for the people who exchange them to know, and a dossier brings no key that it is verified with.
+A signature covers the role, both dates and the SHA-256 of the manifest, and so every file. It cannot be moved to
+another role or another dossier, and nobody can lengthen it. Keys are made by `privfed federation keys`. Who a key
+belongs to is for the people who exchange them to know, and a dossier brings no key that it is verified with.
 """
 
 import os
@@ -131,12 +131,12 @@ def _strangers(folder: Path) -> list[str]:
     if place.is_symlink() or not place.is_dir():
         return [f"{SIGNATURES} is no folder"]
     known = {f"{role}.json" for role in ROLES}
-    return [f"{SIGNATURES}/{name} was added" for name in sorted(os.listdir(place)) if name not in known]
+    return [
+        f"{SIGNATURES}/{name} was added" for name in sorted(path.name for path in place.iterdir()) if name not in known
+    ]
 
 
-def _of_role(
-    folder: Path, role: Role, key: bytes, manifest: Manifest, digest: str, now: datetime
-) -> list[str]:
+def _of_role(folder: Path, role: Role, key: bytes, manifest: Manifest, digest: str, now: datetime) -> list[str]:
     name = f"{SIGNATURES}/{role}.json"
     if not os.path.lexists(folder / name):
         return [f"the {role} has not signed"]
@@ -144,20 +144,32 @@ def _of_role(
         found = read(folder, name).record(RoleSignature)
     except DossierError as error:
         return [f"the signature of the {role} cannot be read: {error}"]
+    if (why := _not_of(found, role, key, digest)) is not None:
+        return [why]
+    return _out_of_date(found, manifest, now)
+
+
+def _not_of(found: RoleSignature, role: Role, key: bytes, digest: str) -> str | None:
+    """Why a signature is not one of this key in this role over this manifest; None where it is."""
     if found.role != role:
-        return [f"the signature of the {role} was made as {found.role}"]
+        return f"the signature of the {role} was made as {found.role}"
     if found.manifest != digest:
-        return [f"the {role} signed another manifest: the dossier was made again, or exchanged, afterwards"]
+        return f"the {role} signed another manifest: the dossier was made again, or exchanged, afterwards"
     if found.public != key.hex():
-        return [f"the signature of the {role} is of another key than the given one"]
+        return f"the signature of the {role} is of another key than the given one"
     try:
         verify(key, bytes.fromhex(found.signature), found.message)
     except SignatureRefused:
-        return [f"the signature of the {role} is not one of this key over this dossier, this role and these dates"]
+        return f"the signature of the {role} is not one of this key over this dossier, this role and these dates"
+    return None
+
+
+def _out_of_date(found: RoleSignature, manifest: Manifest, now: datetime) -> list[str]:
+    """Which of its dates speaks against a signature."""
     if found.issued < manifest.created:
-        return [f"the {role} signed before the dossier was made"]
+        return [f"the {found.role} signed before the dossier was made"]
     if now < found.issued:
-        return [f"the {role} signed {found.issued:%Y-%m-%d %H:%M}, which is later than the clock"]
+        return [f"the {found.role} signed {found.issued:%Y-%m-%d %H:%M}, which is later than the clock"]
     if now >= found.expires:
-        return [f"the signature of the {role} expired {found.expires:%Y-%m-%d}"]
+        return [f"the signature of the {found.role} expired {found.expires:%Y-%m-%d}"]
     return []

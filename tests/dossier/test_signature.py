@@ -1,4 +1,4 @@
-"""A dossier is what it was when it was signed, by whom it says, until the day it says: whatever else is told by name."""
+"""A dossier is what it was when it was signed, by whom it says, until the day it says; all else is told by name."""
 
 import json
 import os

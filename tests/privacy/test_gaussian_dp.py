@@ -18,7 +18,9 @@ def composed(*releases: Releases, reasons: tuple[str, ...] = ()) -> GaussianDp |
 
 
 def test_it_says_the_same_as_the_accountant_that_reports_epsilon() -> None:
-    composition = Composition((Releases(Gaussian(noise_multiplier=2.0), 3), Releases(Gaussian(noise_multiplier=5.0), 1)))
+    composition = Composition(
+        (Releases(Gaussian(noise_multiplier=2.0), 3), Releases(Gaussian(noise_multiplier=5.0), 1))
+    )
     found = GaussianDp.from_composition(composition)
     assert found is not None
     assert found.mu == pytest.approx(math.sqrt(3 / 4 + 1 / 25))

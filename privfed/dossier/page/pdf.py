@@ -32,10 +32,21 @@ def print_pdf(page: Path, file: Path) -> str | None:
     # Chromium has no sandbox for the superuser and refuses to start; the page is ours, runs nothing and loads nothing.
     root = ["--no-sandbox"] if os.geteuid() == 0 else []
     with tempfile.TemporaryDirectory(prefix="privfed-pdf-") as home:
-        command = [program, *_FLAGS, *root, f"--user-data-dir={home}", f"--print-to-pdf={file}", page.resolve().as_uri()]
+        command = [
+            program,
+            *_FLAGS,
+            *root,
+            f"--user-data-dir={home}",
+            f"--print-to-pdf={file}",
+            page.resolve().as_uri(),
+        ]
         try:
-            subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=True, env=os.environ | {"HOME": home})
+            subprocess.run(  # noqa: S603 - the browser that is installed here, on a page of ours
+                command, capture_output=True, timeout=_PATIENCE, check=True, env=os.environ | {"HOME": home}
+            )
         except (OSError, subprocess.SubprocessError) as error:
             file.unlink(missing_ok=True)
-            return f"no PDF was made: {Path(program).name} failed ({type(error).__name__}), so print {page.name} yourself"
+            return (
+                f"no PDF was made: {Path(program).name} failed ({type(error).__name__}), so print {page.name} yourself"
+            )
     return None if file.exists() else f"no PDF was made: {Path(program).name} wrote none, so print {page.name} yourself"

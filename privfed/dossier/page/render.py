@@ -10,7 +10,7 @@ from privfed.audit.report import formatting
 from privfed.dossier.evidence import Citation
 from privfed.dossier.page import summary
 from privfed.dossier.questions import Answer, Case, Question, Reply
-from privfed.dossier.questions.wording import interval
+from privfed.dossier.questions.wording import interval, small
 
 SHOWN = 3
 """Citations that stand below an answer; all of them are in answers.json."""
@@ -48,7 +48,7 @@ def render(case: Case, replies: list[tuple[Question, Reply]], registry: dict[str
         suspicion=summary.suspicion(case),
         cards=[
             ("Is it worth it?", summary.worth(case)),
-            ("What did attacks find?", summary.found(case)),
+            ("What did attacks find?", summary.leaked(case)),
             ("What does the year come to?", summary.spent(case)),
         ],
         alarms=summary.alarms(replies),
@@ -61,7 +61,7 @@ def render(case: Case, replies: list[tuple[Question, Reply]], registry: dict[str
         is_answer=lambda reply: isinstance(reply, Answer),
         interval=interval,
         epsilon=formatting.epsilon,
-        delta=formatting.delta,
+        delta=small,
         capital=formatting.capital,
         compared=formatting.compared(case.evidence.guarantee.value.neighbours, case.evidence.guarantee.value.unit),
         unit=formatting.named(formatting.UNITS, case.evidence.guarantee.value.unit),

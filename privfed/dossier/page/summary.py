@@ -6,9 +6,10 @@ from typing import Any
 from privfed.audit.page import dots
 from privfed.audit.report import formatting
 from privfed.audit.report.grades import grade, odds_sentence, suspicion_after
-from privfed.dossier.page.lanes import Lane, attack_lanes, quality_lanes
+from privfed.dossier.page.intervals import Lane, attack_lanes, quality_lanes
 from privfed.dossier.questions import Answer, Case, Question, Reply, Unknown
-from privfed.dossier.questions.wording import attack, bound_on_attacks, quality, verdict
+from privfed.dossier.questions.wording import attack, bound_on_attacks, quality, small, verdict
+
 
 @dataclass(frozen=True, slots=True)
 class SummaryCard:
@@ -44,7 +45,7 @@ def first_sentence(case: Case) -> str:
         return f"Nothing is guaranteed to anybody: epsilon is infinite, because {own.reason_if_inf}."
     unit = formatting.named(formatting.UNITS, own.unit)
     weight = {"none": "no meaningful guarantee"}.get(grade(own.epsilon), f"a {grade(own.epsilon)} guarantee")
-    number = f"epsilon {formatting.epsilon(own.epsilon)} at delta {formatting.delta(own.delta)}"
+    number = f"epsilon {formatting.epsilon(own.epsilon)} at delta {small(own.delta)}"
     return f"{formatting.capital(weight)} for {unit}: {number}."
 
 
@@ -55,8 +56,8 @@ def deck(case: Case) -> str:
         return "Whoever sees an upload or the model may learn whatever it holds; no formal bound limits that."
     trust = formatting.named(formatting.TRUST, own.trust)
     return (
-        f"Whatever somebody concludes from what was published, {odds_sentence(own.epsilon)}. This holds as long as one can "
-        f"trust {trust}."
+        f"Whatever somebody concludes from what was published, {odds_sentence(own.epsilon)}. This holds as long as one "
+        f"can trust {trust}."
     )
 
 
@@ -66,7 +67,7 @@ def figures(case: Case) -> list[tuple[str, str, str]]:
     missing = "not defined"
     return [
         ("epsilon", formatting.epsilon(own.epsilon), "the smaller the better" if own.finite else "nothing is bounded"),
-        ("delta", formatting.delta(own.delta) if own.finite else "—", "chance that epsilon fails"),
+        ("delta", small(own.delta) if own.finite else "—", "chance that epsilon fails"),
         ("mu", f"{mu.value:.3g}" if mu else missing, "the same as a Gaussian" if mu else case.evidence.mu_missing),
         ("rho", f"{mu.value**2 / 2:.3g}" if mu else missing, "zero-concentrated" if mu else "for the same reason"),
     ]
@@ -102,7 +103,7 @@ def worth(case: Case) -> SummaryCard:
     )
 
 
-def found(case: Case) -> SummaryCard:
+def leaked(case: Case) -> SummaryCard:
     """The strongest attack, or that none was measured."""
     worst = case.evidence.strongest
     if worst is None:
@@ -123,11 +124,12 @@ def spent(case: Case) -> SummaryCard:
     budget, total = case.budget, case.budget.this_year
     if not budget.past:
         return SummaryCard("Not known.", "No past run was given, so the controller has to add them up.")
+    more = f" {budget.remark_on_uncounted}" if budget.uncounted else ""
     if total.epsilon is None:
         return SummaryCard("These do not add up.", f"{formatting.capital(total.why_none)}.")
     number, several = formatting.epsilon(total.epsilon), formatting.count(total.runs, "run")
     together = ", by plain addition" if total.runs > 1 else ""
-    text = f"{formatting.capital(several)} of {budget.year}{together}, at delta {formatting.delta(total.delta)}."
+    text = f"{formatting.capital(several)} of {budget.year}{together}, at delta {small(total.delta)}.{more}"
     if total.mu is not None and total.epsilon_by_mu is not None and total.runs > 1:
         by_mu = formatting.epsilon(total.epsilon_by_mu)
         text += f" All noise is Gaussian: mu {total.mu:.3g} together, which is epsilon {by_mu}."
@@ -155,4 +157,3 @@ def open_questions(replies: list[tuple[Question, Reply]], fields: list[dict[str,
         if questions or names:
             groups.append({"who": words, "questions": questions, "fields": names})
     return groups
-

@@ -1,6 +1,9 @@
-"""The technical part of a data protection impact assessment: what a run can say of article 35(7), and what it cannot."""
+"""The technical part of a data protection impact assessment: what a run can say of article 35(7) GDPR, and what not."""
+
+from typing import Any
 
 from privfed.audit.report import formatting
+from privfed.dossier.evidence import Datum
 from privfed.dossier.questions.question import Answer, Case, Question, Reply, SourceText, Unknown
 from privfed.dossier.questions.wording import attack, meaning, quality, verdict
 
@@ -14,10 +17,12 @@ SOURCE = SourceText(
 
 def _operations(case: Case) -> Reply:
     evidence = case.evidence
-    parts, data = [], []
+    parts, data = list[str](), list[Datum[Any]]()
     if evidence.data is not None:
         card = evidence.data.value
-        parts.append(f"{card.get('users'):,} users, {card.get('items'):,} items, {card.get('interactions'):,} interactions")
+        parts.append(
+            f"{card.get('users'):,} users, {card.get('items'):,} items, {card.get('interactions'):,} interactions"
+        )
         data.append(evidence.data)
     elif evidence.ledger is not None:
         parts.append(f"{evidence.ledger.value.population:,} users")
@@ -52,14 +57,16 @@ def _minimisation(case: Case) -> Reply:
         return Unknown("controller", "no release is recorded")
     sent = "" if size is None else f" A device sends {formatting.volume(size.value)} in a round."
     return Answer.from_data(
-        f"What was released about people: {'; '.join(releases.value)}.{sent}", releases, *([] if size is None else [size])
+        f"What was released about people: {'; '.join(releases.value)}.{sent}",
+        releases,
+        *([] if size is None else [size]),
     )
 
 
 def _risks(case: Case) -> Reply:
     own, worst = case.evidence.guarantee, case.evidence.strongest
     found = "No attack behind the mechanism was measured." if worst is None else f"Measured: {attack(worst.value)}."
-    data = [own, *([] if worst is None else [worst])]
+    data: list[Datum[Any]] = [own, *([] if worst is None else [worst])]
     return Answer.from_data(f"{meaning(own.value)} {found}", *data, alarm=not own.value.finite)
 
 

@@ -1,4 +1,4 @@
-"""The questions of the EDPB's opinion 28/2024 to a model that is said to be anonymous, each with the attack that tried."""
+"""Questions of the EDPB's opinion 28/2024 to a model that is said to be anonymous, each with the attack that tried."""
 
 from privfed.audit.report import formatting
 from privfed.audit.report.headline import PROTECTED_TAPS
@@ -7,11 +7,11 @@ from privfed.dossier.questions.wording import attack, bound_on_attacks, claim, i
 
 SOURCE = SourceText(
     "EDPB opinion 28/2024",
-    "Opinion 28/2024 on certain data protection aspects related to the processing of personal data in the context of AI "
-    "models, 17 December 2024",
+    "Opinion 28/2024 on certain data protection aspects related to the processing of personal data in the context of "
+    "AI models, 17 December 2024",
     "https://www.edpb.europa.eu/our-work-tools/our-documents/opinion-board-art-64/opinion-282024-certain-data-protection-aspects_en",
-    "The text of the opinion was not at hand. Paragraph numbers were taken from published digests of it and cover 34, 40, "
-    "43 and 134; where no number is given, compare the section on evidence of anonymity.",
+    "The text of the opinion was not at hand. Paragraph numbers were taken from published digests of it and cover 34, "
+    "40, 43 and 134; where no number is given, compare the section on evidence of anonymity.",
 )
 _RUN = "privfed audit measures it; privfed attack does for a single run"
 
@@ -29,9 +29,7 @@ def _anonymous(case: Case) -> Reply:
 def _singling_out(case: Case) -> Reply:
     evidence = case.evidence
     people = [one for one in evidence.empirical if one.value.unit == "user" and one.value.tap in PROTECTED_TAPS]
-    whole = [one for one in evidence.attacks if one.value.unit == "user" and one.value.tap in PROTECTED_TAPS]
-    single = [one for one in evidence.attacks if one.value.tap in ("wire", "support")]
-    trusted = evidence.guarantee.value.trust in ("central", "distributed")
+    uploads = evidence.chosen_at.get("uploads")
     if people:
         worst = max(people, key=lambda one: one.value.value)
         row = worst.value
@@ -42,42 +40,30 @@ def _singling_out(case: Case) -> Reply:
             f"{formatting.epsilon(row.accounted)} is claimed."
         )
         return Answer.from_data(text, worst, alarm=not row.consistent or not evidence.guarantee.value.finite)
-    if whole:
-        worst_attack = max(whole, key=lambda one: one.value.gain.value)
-        return Answer.from_data(
-            f"{formatting.capital(attack(worst_attack.value))}.", worst_attack, alarm=worst_attack.value.gain.lo > 0
+    if uploads is not None and evidence.guarantee.value.trust not in ("central", "distributed"):
+        text = (
+            "Every upload reaches the server by itself, so a person's is singled out by construction. What it then "
+            f"gives away: {attack(uploads.value)}."
         )
-    if single and not trusted:
-        strongest = evidence.strongest if evidence.strongest in single else max(single, key=lambda o: o.value.gain.value)
-        strongest = strongest or single[0]
-        return Answer.from_data(
-            "Every upload reaches the server by itself, so a person's is singled out by construction. What it then gives "
-            f"away: {attack(strongest.value)}.",
-            strongest, evidence.guarantee, alarm=True,
-        )  # fmt: skip
-    return Unknown(
-        "engineer",
-        f"{reasons_not_run(evidence, 'whole people') or f'no attack on whole people is recorded: {_RUN}'}; "
-        f"{bound_on_attacks(evidence)}",
-    )
+        return Answer.from_data(text, uploads, evidence.guarantee, alarm=True)
+    why = reasons_not_run(evidence, "whole people") or f"no attack on whole people is recorded: {_RUN}"
+    return Unknown("engineer", f"{why}; {bound_on_attacks(evidence)}")
 
 
 def _linking(case: Case) -> Reply:
-    joined = [one for one in case.evidence.attacks if one.value.rounds > 1 and one.value.tap in ("wire", "support")]
-    if joined:
-        worst = max(joined, key=lambda one: one.value.auc.value)
-        return Answer.from_data(
+    linked, own = case.evidence.chosen_at.get("linked uploads"), case.evidence.guarantee.value
+    if linked is not None:
+        text = (
             "Uploads of one person in several rounds are linked by a stable pseudonym. What joining them gives: "
-            f"{attack(worst.value)}.",
-            worst, alarm=True,
-        )  # fmt: skip
-    return Unknown(
-        "engineer",
-        "no attack here links records of one person over rounds or data sets; under a finite epsilon for everything one "
-        "person contributes, whatever is linked is bounded too" if case.evidence.guarantee.value.finite
-        and case.evidence.guarantee.value.unit == "user" else "no attack here links records of one person, and no claim "
-        "about whole people bounds what can be linked",
-    )  # fmt: skip
+            f"{attack(linked.value)}."
+        )
+        return Answer.from_data(text, linked, alarm=True)
+    bounded = (
+        "its epsilon is for everything one person contributes and bounds whatever is linked, too"
+        if own.finite and own.unit == "user"
+        else "no claim about whole people bounds what can be linked"
+    )
+    return Unknown("engineer", f"no attack that links records of one person is recorded; {bounded}")
 
 
 def _inference(case: Case) -> Reply:
@@ -91,34 +77,31 @@ def _inference(case: Case) -> Reply:
     if guesses:
         best = max(guesses, key=lambda one: one.value.auc.value)
         row = best.value
-        parts.append(f"{row.attribute} guessed from {row.evidence}: AUC {interval(row.auc)} over {row.n_users:,} people")
+        parts.append(
+            f"{row.attribute} guessed from {row.evidence}: AUC {interval(row.auc)} over {row.n_users:,} people"
+        )
     text = (
-        f"{formatting.capital('; '.join(parts))}. Of many attacks the one that was strongest on one half of the people was "
-        f"measured on the other. {formatting.capital(bound_on_attacks(evidence))}."
+        f"{formatting.capital('; '.join(parts))}. Of many attacks the one that was strongest on one half of the people "
+        f"was measured on the other. {formatting.capital(bound_on_attacks(evidence))}."
     )
     leaks = any(one.value.gain.lo > 0 for one in found) or any(one.value.auc.lo > 0.5 for one in guesses)
     return Answer.from_data(text, *found, *guesses, evidence.guarantee, alarm=leaks)
 
 
 def _extraction(case: Case) -> Reply:
-    return _at(case, ("sum", "model"), "the sums or the parameters")
+    return _there(case, "model", "the sums or the parameters")
 
 
 def _outputs(case: Case) -> Reply:
-    return _at(case, ("scores",), "what a device shows its own user")
+    return _there(case, "scores", "what a device shows its own user")
 
 
-def _at(case: Case, taps: tuple[str, ...], words: str) -> Reply:
-    rows = [one for one in case.evidence.attacks if one.value.tap in taps]
-    if not rows:
+def _there(case: Case, place: str, words: str) -> Reply:
+    one = case.evidence.chosen_at.get(place)
+    if one is None:
         return Unknown("engineer", f"no attack on {words} is recorded: {_RUN}; {bound_on_attacks(case.evidence)}")
-    first = case.evidence.strongest
-    best = first if first is not None and first.value.tap in taps else rows[0]
-    listed = "; ".join(f"{one.value.name} ({one.value.game}) {interval(one.value.auc)}" for one in rows[:6])
-    rest = f" and {len(rows) - 6} more" if len(rows) > 6 else ""
-    leaks = [one for one in rows if one.value.gain.lo > 0]
-    text = f"Attacks on {words}, AUC with 95 % interval: {listed}{rest}. {len(leaks)} of {len(rows)} beat popularity."
-    return Answer.from_data(text, best, *rows, alarm=bool(leaks))
+    text = f"The strongest attack on {words}, chosen on one half of the people and measured on the other: "
+    return Answer.from_data(f"{text}{attack(one.value)}.", one, alarm=one.value.gain.lo > 0)
 
 
 def _state_of_the_art(case: Case) -> Reply:

@@ -1,15 +1,18 @@
 """The questions of NIST SP 800-226 to a claim of differential privacy, from the top of its pyramid to the ground."""
 
+from typing import Any
+
 from privfed.audit.report import formatting
+from privfed.dossier.evidence import Datum
 from privfed.dossier.questions.question import Answer, Case, Question, Reply, SourceText, Unknown
-from privfed.dossier.questions.wording import claim, interval, meaning, quality, reasons_not_run, verdict
+from privfed.dossier.questions.wording import claim, interval, meaning, quality, reasons_not_run, small, verdict
 
 SOURCE = SourceText(
     "NIST SP 800-226",
     "Guidelines for Evaluating Differential Privacy Guarantees, March 2025",
     "https://doi.org/10.6028/NIST.SP.800-226",
-    "The text of the initial public draft (December 2023) was at hand and that of the final publication was not: section "
-    "numbers are those of the draft.",
+    "The text of the initial public draft (December 2023) was at hand and that of the final publication was not: "
+    "section numbers are those of the draft.",
 )
 
 
@@ -51,7 +54,7 @@ def _unit(case: Case) -> Reply:
 def _unprotected(case: Case) -> Reply:
     evidence, own = case.evidence, case.evidence.guarantee
     exact = [one for one in evidence.utility if not one.value.noisy]
-    parts, data = [], [own]
+    parts, data = list[str](), list[Datum[Any]]([own])
     if exact and evidence.protocol is not None:
         parts.append("exact quality metrics, computed from held-out data outside epsilon")
     if evidence.data is not None:
@@ -62,10 +65,16 @@ def _unprotected(case: Case) -> Reply:
         parts.append("which rows a device names, under a bound of its own")
     more = [text for text in own.value.statements if "spend privacy too" in text]
     text = f"Not protected: {formatting.listed(parts)}. " if parts else ""
-    cited = [*data, *exact[:1], *([evidence.data] if evidence.data else []), *([evidence.support] if evidence.support else [])]
+    cited: list[Datum[Any]] = [
+        *data,
+        *exact[:1],
+        *([evidence.data] if evidence.data else []),
+        *([evidence.support] if evidence.support else []),
+    ]
     if not (text or more):
         return Unknown("controller", "the record does not say what else was released about the same people")
-    return Answer.from_data(f"{text}{' '.join(more)}".strip(), *cited, alarm=bool(exact))
+    derived = evidence.data is not None and bool(evidence.data.value.get("catalogue_derived"))
+    return Answer.from_data(f"{text}{' '.join(more)}".strip(), *cited, alarm=derived)
 
 
 def _utility(case: Case) -> Reply:
@@ -85,8 +94,8 @@ def _groups(case: Case) -> Reply:
             low = min(groups.value, key=lambda one: one.value.value)
             high = max(groups.value, key=lambda one: one.value.value)
             parts.append(
-                f"{name} by tenths of people, the first the least active, lies between {interval(low.value)} ({low.name}) "
-                f"and {interval(high.value)} ({high.name})"
+                f"{name} by tenths of people, the first the least active, lies between {interval(low.value)} "
+                f"({low.name}) and {interval(high.value)} ({high.name})"
             )
     if not parts:
         return Unknown("engineer", "neither quality nor leakage by group of people is recorded in this folder")
@@ -112,7 +121,9 @@ def _trust(case: Case) -> Reply:
     for one in seen:
         holds = own.value.finite and one.value.guaranteed
         found = "" if one.value.headline is None else f" Strongest attack: AUC {interval(one.value.headline.auc)}."
-        text += f" {formatting.capital(one.value.who)} ({'bounded' if holds else 'not bounded'}): {one.value.sees}{found}"
+        text += (
+            f" {formatting.capital(one.value.who)} ({'bounded' if holds else 'not bounded'}): {one.value.sees}{found}"
+        )
     return Answer.from_data(text, own, *seen, alarm=not own.value.finite)
 
 
@@ -142,9 +153,9 @@ def _testing(case: Case) -> Reply:
         worst = max(measured, key=lambda one: one.value.value)
         row = worst.value
         parts.append(
-            f"The highest lower bound on epsilon that was measured is {formatting.epsilon(row.value)} for one {row.unit} "
-            f"({row.estimator}, {row.confidence:.0%} confidence), where {formatting.epsilon(row.accounted)} is claimed: "
-            f"the claim {'survives' if row.consistent else 'is denied'}."
+            f"The highest lower bound on epsilon that was measured is {formatting.epsilon(row.value)} for one "
+            f"{row.unit} ({row.estimator}, {row.confidence:.0%} confidence), where {formatting.epsilon(row.accounted)} "
+            f"is claimed: the claim {'survives' if row.consistent else 'is denied'}."
         )
         sources.append(worst.source)
     if evidence.contradictions:
@@ -157,8 +168,8 @@ def _testing(case: Case) -> Reply:
     if not parts:
         return Unknown(
             "engineer",
-            "no measured epsilon is recorded here and no test report was given: privfed audit measures, and --tests takes "
-            "the file of 'pytest --junitxml FILE'",
+            "no measured epsilon is recorded here and no test report was given: privfed audit measures, and --tests "
+            "takes the file of 'pytest --junitxml FILE'",
         )
     denied = any(not one.value.consistent for one in measured) or bool(evidence.contradictions)
     return Answer(" ".join(parts), tuple(dict.fromkeys(sources)), denied or bool(tests and tests.failures))
@@ -171,8 +182,10 @@ def _collection(case: Case) -> Reply:
         return Unknown("engineer", missing or "what leaves a device in a round is recorded by privfed audit alone")
     plan = "" if case.evidence.plan is None else f" under the plan {case.evidence.plan.value}"
     sends = f"A device sends {formatting.volume(size.value)} in a round{plan}"
-    seen = "single uploads reach the server" if own.value.trust in ("none", "central") else (
-        "uploads leave the device under noise or masks"
+    seen = (
+        "single uploads reach the server"
+        if own.value.trust in ("none", "central")
+        else ("uploads leave the device under noise or masks")
     )
     return Answer.from_data(f"{sends}; {seen}.", size, case.evidence.settings, own)
 
@@ -187,7 +200,7 @@ def _total(case: Case) -> Reply:
     left = "" if case.budget.left is None else f"; {formatting.epsilon(max(case.budget.left, 0))} is left"
     text = (
         f"{formatting.count(total.runs, 'run')} in {case.budget.year} add up to epsilon = "
-        f"{formatting.epsilon(total.epsilon)} at delta = {formatting.delta(total.delta)}{left}."
+        f"{formatting.epsilon(total.epsilon)} at delta = {small(total.delta)}{left}."
     )
     return Answer(text, sources, alarm=total.epsilon == float("inf") or (case.budget.left or 0) < 0)
 
@@ -198,16 +211,16 @@ def _security(case: Case) -> Reply:
         return Unknown("controller", "who may reach the data, logs and keys is outside the record")
     text = (
         f"The node's owner allows the mechanisms {', '.join(policy.value['mechanisms'])}, at least "
-        f"{policy.value['min_own_users']} of its users in a sum and {policy.value['max_rounds']:,} rounds in all; who may "
-        "reach the node's disk is the controller's to say."
+        f"{policy.value['min_own_users']} of its users in a sum and {policy.value['max_rounds']:,} rounds in all; who "
+        "may reach the node's disk is the controller's to say."
     )
     return Answer.from_data(text, policy)
 
 
 QUESTIONS = (
-    Question("nist-epsilon", SOURCE, "2.2", "Privacy parameter", "How large is epsilon, and what does it mean?", _epsilon),
+    Question("nist-epsilon", SOURCE, "2.2", "Privacy parameter", "How large is epsilon, and what is that?", _epsilon),
     Question("nist-variant", SOURCE, "2.3", "Variant", "Which variant is claimed, and by which accountant?", _variant),
-    Question("nist-unit", SOURCE, "2.4", "Unit and neighbours", "Whose what is protected, between which worlds?", _unit),
+    Question("nist-unit", SOURCE, "2.4", "Unit and neighbours", "What is protected, between which worlds?", _unit),
     Question(
         "nist-unprotected", SOURCE, "2.6", "Unprotected quantities", "What was released or looked at without it?",
         _unprotected,
@@ -222,6 +235,6 @@ QUESTIONS = (
     ),
     Question("nist-testing", SOURCE, "4.3", "Testing", "Which measurement or test tried to deny the claim?", _testing),
     Question("nist-security", SOURCE, "4.4", "Security and access", "Who may reach the data and the keys?", _security),
-    Question("nist-collection", SOURCE, "4.5", "Data collection", "What leaves a device, and reaches whom?", _collection),
+    Question("nist-collection", SOURCE, "4.5", "Data collection", "What leaves a device, and for whom?", _collection),
     Question("nist-total", SOURCE, "2.1.2", "Composition", "What do all releases about the people add up to?", _total),
 )  # fmt: skip

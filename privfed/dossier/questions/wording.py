@@ -1,7 +1,5 @@
 """Numbers of a dossier in sentences that several answers share."""
 
-import math
-
 from privfed.audit.report import formatting
 from privfed.audit.report.ceilings import inclusion_auc_ceiling
 from privfed.audit.report.grades import grade, odds_sentence
@@ -27,9 +25,14 @@ def claim(one: GuaranteeRow) -> str:
         return f"epsilon is infinite, because {one.reason_if_inf}"
     unit, trust = formatting.named(formatting.UNITS, one.unit), formatting.named(formatting.TRUST, one.trust)
     return (
-        f"epsilon = {formatting.epsilon(one.epsilon)} at delta = {formatting.delta(one.delta)} for {unit}; who has to be "
+        f"epsilon = {formatting.epsilon(one.epsilon)} at delta = {small(one.delta)} for {unit}; who has to be "
         f"trusted: {trust}"
     )
+
+
+def small(delta: float) -> str:
+    """A delta as people read it: 0.00516, and a power of ten where zeros would have to be counted."""
+    return f"{delta:.3g}" if delta >= 1e-3 else formatting.delta(delta)
 
 
 def meaning(one: GuaranteeRow) -> str:
@@ -38,15 +41,15 @@ def meaning(one: GuaranteeRow) -> str:
         return "Nothing limits what a better attack will find."
     weight = {"none": "no meaningful"}.get(grade(one.epsilon), f"a {grade(one.epsilon)}")
     odds = odds_sentence(one.epsilon)
-    return f"That is {weight} guarantee: {odds}, except with probability {formatting.delta(one.delta)}."
+    return f"That is {weight} guarantee: {odds}, except with probability {small(one.delta)}."
 
 
 def attack(one: Attack) -> str:
     """What an attack reached beside guessing by popularity."""
     joined = f", joining {formatting.count(one.rounds, 'round')}" if one.rounds > 1 else ""
     return (
-        f"{one.name} on {formatting.named(formatting.TAPS, one.tap)}{joined}: AUC {interval(one.auc)} where chance is 0.5 "
-        f"and guessing by popularity reaches {formatting.share(one.popularity_auc)}; beyond popularity "
+        f"{one.name} on {formatting.named(formatting.TAPS, one.tap)}{joined}: AUC {interval(one.auc)} where chance is "
+        f"0.5 and guessing by popularity reaches {formatting.share(one.popularity_auc)}; beyond popularity "
         f"{signed_interval(one.gain)} ({one.game})"
     )
 
@@ -67,8 +70,10 @@ def verdict(one: Utility) -> str:
     if one.useful:
         return "better than recommending the most popular items"
     below = one.gain.hi < 0 if one.gain else bool(one.popularity and one.value.hi < one.popularity.lo)
-    return "worse than recommending the most popular items" if below else (
-        "not shown to be better than recommending the most popular items"
+    return (
+        "worse than recommending the most popular items"
+        if below
+        else ("not shown to be better than recommending the most popular items")
     )
 
 
@@ -83,12 +88,7 @@ def bound_on_attacks(evidence: Evidence) -> str:
     )
 
 
-def reasons_not_run(evidence: Evidence, *words: str) -> str:
+def reasons_not_run(evidence: Evidence, *topics: str) -> str:
     """Why something was not measured, as far as the audit says it."""
-    found = [one.value for one in evidence.not_run if any(word in one.value.what.lower() for word in words)]
+    found = [one.value for one in evidence.not_run if any(topic in one.value.what.lower() for topic in topics)]
     return "; ".join(f"{one.what}: {one.why}" for one in found)
-
-
-def is_number(value: float | None) -> bool:
-    """Whether there is a finite number."""
-    return value is not None and math.isfinite(value)

@@ -9,17 +9,21 @@ from privfed.audit.publish import PAGE
 from privfed.audit.report import formatting
 from privfed.audit.report.conclusions import conclude
 from privfed.audit.report.headline import (
+    attribute_guess,
+    chosen,
+    in_main_game,
     inclusion_attack,
     popularity_utility,
     protected_cells,
     sliced_attack,
 )
 from privfed.audit.report.names import short_names
-from privfed.audit.report.records import POPULARITY, AttackCell, AuditReport, Cell, Check, Run
+from privfed.audit.report.records import POPULARITY, AttackCell, AttributeRow, AuditReport, Cell, Check, Run
 from privfed.dossier.errors import DossierError
 from privfed.dossier.evidence import (
     MU_OF_NOTHING,
     MU_OF_OTHERS,
+    PLACES,
     Attack,
     Datum,
     Evidence,
@@ -70,7 +74,6 @@ def _evidence(folder: Path, report: AuditReport, cell: Cell, file: FileRead, pag
     mu = math.sqrt(math.fsum(square for square in squares if square is not None))
     gaussian = cell.guarantee.finite and bool(squares) and all(square is not None for square in squares)
     units = {row.attack: row.unit for _, run in runs for row in run.attacks}
-    attributes = [(n, row) for n, row in enumerate(cell.attributes) if row.tap not in (None, "raw")]
     return Evidence(
         kind="audit",
         folder=folder,
@@ -86,8 +89,11 @@ def _evidence(folder: Path, report: AuditReport, cell: Cell, file: FileRead, pag
         protocol=Datum(report.protocol.sentence, cited(file, "protocol.sentence")),
         guarantee=Datum(cell.guarantee, cited(file, f"{at}.guarantee")),
         mu=Datum(mu, cited(file, f"{at}.ledger")) if gaussian else None,
-        mu_missing="" if gaussian else MU_OF_NOTHING if not cell.guarantee.finite else f"{MU_OF_OTHERS}, or the report is "
-        "older than this record",
+        mu_missing=""
+        if gaussian
+        else MU_OF_NOTHING
+        if not cell.guarantee.finite
+        else f"{MU_OF_OTHERS}, or the report is older than this record",
         releases=Datum(tuple(f"{line.times} x {line.event}" for line in cell.ledger), cited(file, f"{at}.ledger")),
         randomness=Datum(
             f"Noise, sampling and first parameters of these simulations follow from the seeds {seeds}, addressed by "
@@ -98,18 +104,19 @@ def _evidence(folder: Path, report: AuditReport, cell: Cell, file: FileRead, pag
         utility=_utility(report, cell, file, at),
         leak_groups=_slices(cell, file, at),
         strongest=_headline(cell, file, at, units),
+        chosen_at=_chosen(cell, file, at, units),
         attacks=tuple(
             Datum(_attack(row, units), cited(file, f"{at}.attacks[{number}]"))
             for number, row in enumerate(cell.attacks)
             if row.attack != POPULARITY and row.tap != "raw" and row.scope.startswith(ALL_ITEMS)
         ),
-        inclusion=_inclusion(cell, file, at, units),
+        inclusion=_measured(inclusion_attack(cell.attacks), cell, file, at, units),
         empirical=tuple(
             Datum(row, cited(file, f"{at}.empirical[{number}]"))
             for number, row in enumerate(cell.empirical)
             if row.tap != "raw"
         ),
-        attributes=tuple(Datum(row, cited(file, f"{at}.attributes[{number}]")) for number, row in attributes),
+        attributes=_attributes(cell, file, at),
         observers=tuple(
             Datum(row, cited(file, f"{at}.observers[{number}]")) for number, row in enumerate(cell.observers)
         ),
@@ -155,13 +162,38 @@ def _attack(row: AttackCell, units: Mapping[str, str]) -> Attack:
     return Attack(row.attack, row.tap, row.game, row.users, row.popularity_auc, row.gain, rounds, unit)
 
 
-def _inclusion(cell: Cell, file: FileRead, at: str, units: Mapping[str, str]) -> Datum[Attack] | None:
-    row = inclusion_attack(cell.attacks)
+def _chosen(cell: Cell, file: FileRead, at: str, units: Mapping[str, str]) -> dict[str, Datum[Attack]]:
+    """The strongest attack at every place, chosen on one half of the people and measured on the other."""
+    found = {
+        place: _measured(
+            chosen(in_main_game([row for row in cell.attacks if is_there(row.tap, len(row.rounds))])),
+            cell, file, at, units,
+        )
+        for place, is_there in PLACES.items()
+    }  # fmt: skip
+    return {place: one for place, one in found.items() if one is not None}
+
+
+def _measured(
+    row: AttackCell | None, cell: Cell, file: FileRead, at: str, units: Mapping[str, str]
+) -> Datum[Attack] | None:
     if row is None or row.sample_split is None:
         return None
     half, unit = row.sample_split, units.get(row.attack, "interaction")
     attack = Attack(row.attack, row.tap, row.game, half.auc, half.popularity_auc, half.gain, len(row.rounds), unit)
     return Datum(attack, cited(file, f"{at}.attacks[{cell.attacks.index(row)}].sample_split"))
+
+
+def _attributes(cell: Cell, file: FileRead, at: str) -> tuple[Datum[AttributeRow], ...]:
+    """The best guess at each attribute, its interval as wide as it takes to hold for every kind of evidence at once."""
+    found = []
+    for attribute in dict.fromkeys(row.attribute for row in cell.attributes):
+        best, _ = attribute_guess(cell, attribute)
+        if best is not None:
+            same = [(row.attribute, row.evidence, row.tap) for row in cell.attributes]
+            number = same.index((best.attribute, best.evidence, best.tap))
+            found.append(Datum(best, cited(file, f"{at}.attributes[{number}], widened")))
+    return tuple(found)
 
 
 def _slices(cell: Cell, file: FileRead, at: str) -> Datum[tuple[GroupValue, ...]] | None:

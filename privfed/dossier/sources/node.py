@@ -1,7 +1,7 @@
 """One run of a node, by the node's own ledger: what its users gave, whatever a server says of the rest.
 
-No key is read, nor the record of a run, which holds secrets of its masked sums. The method, the settings and quality are
-the server's to say and stand in no ledger, so a dossier of a node leaves them to the controller.
+No key is read, nor the record of a run, which holds secrets of its masked sums. Method, settings and quality are the
+server's to say and stand in no ledger, so a dossier of a node leaves them to the controller.
 """
 
 import re
@@ -124,7 +124,7 @@ def _policy(folder: Path) -> Policy:
 
 def _randomness(policy: Policy, file: FileRead) -> Datum[str]:
     said = (
-        "The policy lets keys of users follow from a seed that the server holds: whoever holds it can take the noise off"
+        "The policy lets keys of users follow from a seed that the server holds: who holds it can take the noise off"
         if policy.allow_simulation
         else "Keys of users follow from a secret that the node drew from the operating system, and no seed of a server "
         "is accepted"

@@ -14,6 +14,7 @@ from privfed.dossier.errors import DossierError
 from privfed.dossier.evidence import (
     MU_OF_NOTHING,
     MU_OF_OTHERS,
+    PLACES,
     Attack,
     Datum,
     Evidence,
@@ -40,7 +41,9 @@ from privfed.privacy.gaussian_dp import GaussianDp
 
 ATTACKS = "attacks.json"
 _ROUNDING = 1e-3
-_SEEDED = "Noise, sampling and first parameters of this simulation follow from the seed {seed}, addressed by user and round"
+_SEEDED = (
+    "Noise, sampling and first parameters of this simulation follow from the seed {seed}, addressed by user and round"
+)
 
 
 class AttackFile(BaseModel):
@@ -66,9 +69,7 @@ def run_evidence(folder: Path) -> Evidence:
         raise DossierError(f"the run in {folder} is not finished: let 'privfed run --out {folder} --resume' go on")
     files = {file.name: file for name in (GUARANTEE, CHARGES) for file in [read(folder, name)]}
     files |= {
-        file.name: file
-        for name in (METRICS, EVALUATION, ATTACKS)
-        if (file := read_if_there(folder, name)) is not None
+        file.name: file for name in (METRICS, EVALUATION, ATTACKS) if (file := read_if_there(folder, name)) is not None
     }
     ledger = read_ledger(files[CHARGES])
     claim = files[GUARANTEE].record(GuaranteeRow)
@@ -109,11 +110,10 @@ def run_evidence(folder: Path) -> Evidence:
         randomness=Datum(_SEEDED.format(seed=record.config.get("seed")), cited(record_file, "config.seed")),
         utility=() if measured is None or evaluation is None else _utility(measured, evaluation),
         utility_groups=None if measured is None or evaluation is None else _groups(measured, evaluation),
-        strongest=None if found is None or attacks is None else strongest_in(found.attacks, attacks, "attacks"),
-        attacks=() if found is None or attacks is None else attacks_in(found.attacks, attacks, "attacks"),
-        inclusion=None
-        if found is None or attacks is None
-        else strongest_in(found.attacks, attacks, "attacks", randomised=True),
+        strongest=None if found is None or attacks is None else strongest_in(found.attacks, attacks),
+        chosen_at={} if found is None or attacks is None else chosen_in(found.attacks, attacks),
+        attacks=() if found is None or attacks is None else attacks_in(found.attacks, attacks),
+        inclusion=None if found is None or attacks is None else strongest_in(found.attacks, attacks, randomised=True),
         support=None
         if found is None or attacks is None or found.support is None
         else Datum(found.support, cited(attacks, "support")),
@@ -151,31 +151,41 @@ def date_of(file: FileRead) -> str:
     return datetime.fromtimestamp(file.modified, UTC).date().isoformat()
 
 
-def attacks_in(rows: list[AttackRow], file: FileRead, key: str) -> tuple[Datum[Attack], ...]:
+def attacks_in(rows: list[AttackRow], file: FileRead) -> tuple[Datum[Attack], ...]:
     """Every attack on all items beyond the device itself, over all audited people."""
     return tuple(
         Datum(
             Attack(row.attack, row.tap, row.game, row.auc, row.popularity_auc, row.gain, len(row.rounds), row.unit),
-            cited(file, f"{key}[{number}]"),
+            cited(file, f"attacks[{number}]"),
         )
         for number, row in enumerate(rows)
         if row.attack != POPULARITY and row.tap != "raw" and row.scope.startswith(ALL_ITEMS)
     )
 
 
-def strongest_in(
-    rows: list[AttackRow], file: FileRead, key: str, *, randomised: bool = False
-) -> Datum[Attack] | None:
+def strongest_in(rows: list[AttackRow], file: FileRead, *, randomised: bool = False) -> Datum[Attack] | None:
     """The attack behind the mechanism that was strongest on one half of the people, as the other half measures it."""
     protected = [row for row in rows if row.tap in PROTECTED_TAPS]
-    best = inclusion_attack(protected) if randomised else chosen(in_main_game(protected))
+    return _measured(inclusion_attack(protected) if randomised else chosen(in_main_game(protected)), rows, file)
+
+
+def chosen_in(rows: list[AttackRow], file: FileRead) -> dict[str, Datum[Attack]]:
+    """The same for every place."""
+    found = {
+        place: _measured(chosen(in_main_game([row for row in rows if is_there(row.tap, len(row.rounds))])), rows, file)
+        for place, is_there in PLACES.items()
+    }
+    return {place: one for place, one in found.items() if one is not None}
+
+
+def _measured(best: AttackRow | None, rows: list[AttackRow], file: FileRead) -> Datum[Attack] | None:
     if best is None or best.sample_split is None:
         return None
     half = best.sample_split
     attack = Attack(
         best.attack, best.tap, best.game, half.auc, half.popularity_auc, half.gain, len(best.rounds), best.unit
     )
-    return Datum(attack, cited(file, f"{key}[{rows.index(best)}].sample_split"))
+    return Datum(attack, cited(file, f"attacks[{rows.index(best)}].sample_split"))
 
 
 def _releases(ledger: Ledger) -> tuple[str, ...]:
@@ -215,5 +225,3 @@ def _groups(record: EvaluationRecord, file: FileRead) -> Datum[tuple[GroupValue,
 
 def _interval(metric: Metric) -> Interval:
     return Interval(value=metric.value, lo=metric.lo, hi=metric.hi)
-
-

@@ -49,7 +49,12 @@ def _lanes(values: Sequence[tuple[str, Interval, bool]], low: float, high: float
 
     return tuple(
         Lane(
-            label, formatting.share(value.value), at(value.lo), round(at(value.hi) - at(value.lo), 2), at(value.value), weak
+            label,
+            formatting.share(value.value),
+            at(value.lo),
+            round(at(value.hi) - at(value.lo), 2),
+            at(value.value),
+            weak,
         )
         for label, value, weak in values
     )
