@@ -18,6 +18,9 @@ from privfed.dossier.reading import read
 
 MANIFEST, SIGNATURES = "manifest.json", "signatures"
 FORMAT: Literal["privfed-dossier/1"] = "privfed-dossier/1"
+MAX_DEPTH = 4
+"""Folders above a file of a dossier, at most."""
+
 _PART = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
 
 
@@ -58,7 +61,7 @@ def list_files(folder: Path) -> dict[str, str]:
     Raises:
         DossierError: one of them is a link, no plain file, or too large.
     """
-    names = sorted(_names(folder, ""))
+    names = sorted(_names(folder))
     return {name: read(folder, name).sha256 for name in names if name.split("/")[0] not in (MANIFEST, SIGNATURES)}
 
 
@@ -89,7 +92,7 @@ def read_manifest(folder: Path) -> tuple[Manifest, str]:
 
 def differences(folder: Path, manifest: Manifest) -> list[str]:
     """What is not as the manifest says, a sentence for each file that was changed, added or is missing."""
-    there = set(_names(folder, "")) - {MANIFEST}
+    there = set(_names(folder)) - {MANIFEST}
     problems = [f"{name} is missing" for name in sorted(manifest.files.keys() - there)]
     for name in sorted(there):
         if name.split("/")[0] == SIGNATURES:
@@ -107,12 +110,18 @@ def differences(folder: Path, manifest: Manifest) -> list[str]:
     return problems
 
 
-def _names(folder: Path, above: str) -> Iterator[str]:
-    """Names of everything below a folder that is not a folder; what lies behind a link is not looked at."""
-    with os.scandir(folder / above) as entries:
-        for entry in sorted(entries, key=lambda one: one.name):
-            name = f"{above}{entry.name}"
-            if entry.is_dir(follow_symlinks=False):
-                yield from _names(folder, f"{name}/")
-            else:
-                yield name
+def _names(folder: Path) -> Iterator[str]:
+    """Names of everything below a folder that is not a folder, or lies deeper than a dossier goes.
+
+    What lies behind a link is not looked at.
+    """
+    waiting = [""]
+    while waiting:
+        above = waiting.pop()
+        with os.scandir(folder / above) as entries:
+            for entry in entries:
+                name = f"{above}{entry.name}"
+                if entry.is_dir(follow_symlinks=False) and name.count("/") < MAX_DEPTH:
+                    waiting.append(f"{name}/")
+                else:
+                    yield name

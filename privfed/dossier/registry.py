@@ -47,7 +47,8 @@ def _by(filler: Filler, why: str) -> Fill:
 
 
 def _constant(value: str) -> Fill:
-    return lambda case: Filled(value, (case.evidence.guarantee.source,))
+    """What every run of privfed is, whatever its record says."""
+    return lambda case: Filled(value, ((case.evidence.method or case.evidence.guarantee).source,))
 
 
 def _answered(reply: Callable[[Case], Reply]) -> Fill:

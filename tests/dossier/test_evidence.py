@@ -113,6 +113,14 @@ def test_an_edited_ledger_is_refused_and_a_cut_one_is_left_as_it_is(tmp_path: Pa
         gather(run)
 
 
+def test_the_ledger_of_a_shorter_run_is_refused(tmp_path: Path) -> None:
+    long, short = write_run(tmp_path / "long", rounds=2), write_run(tmp_path / "short")
+    for name in ("ledger.jsonl", "guarantee.json"):
+        (long / name).write_bytes((short / name).read_bytes())
+    with pytest.raises(DossierError, match="belongs to another run"):
+        gather(long)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [

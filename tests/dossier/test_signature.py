@@ -92,6 +92,11 @@ def test_a_linked_folder_is_not_looked_behind(signed: Path, tmp_path: Path) -> N
     assert problems_of(signed, KEYS, NOW) == ["evidence/guarantee.json is missing", "evidence was added"]
 
 
+def test_however_deep_a_folder_is(signed: Path) -> None:
+    signed.joinpath(*["a"] * 200).mkdir(parents=True)
+    assert problems_of(signed, KEYS, NOW) == ["a/a/a/a/a was added"]
+
+
 def test_a_clock_before_the_signature_is_named(signed: Path) -> None:
     problems = problems_of(signed, KEYS, MADE - timedelta(hours=1))
     assert sum("later than the clock" in problem for problem in problems) == 3

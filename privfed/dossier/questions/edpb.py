@@ -46,7 +46,7 @@ def _singling_out(case: Case) -> Reply:
             f"gives away: {attack(uploads.value)}."
         )
         return Answer.from_data(text, uploads, evidence.guarantee, alarm=True)
-    why = reasons_not_run(evidence, "whole people") or f"no attack on whole people is recorded: {_RUN}"
+    why = reasons_not_run(evidence, "whole people", "canaries") or f"no attack on whole people is recorded: {_RUN}"
     return Unknown("engineer", f"{why}; {bound_on_attacks(evidence)}")
 
 

@@ -109,7 +109,9 @@ def _queries(case: Case) -> Reply:
     releases = case.evidence.releases
     if releases is None:
         return Unknown("engineer", "no release is recorded")
-    return Answer.from_data(f"Fixed queries, no analyst asks more. Released: {'; '.join(releases.value)}.", releases)
+    return Answer.from_data(
+        f"Released was what stands in the ledger, and no analyst queries more: {'; '.join(releases.value)}.", releases
+    )
 
 
 def _trust(case: Case) -> Reply:
@@ -199,8 +201,8 @@ def _total(case: Case) -> Reply:
         return Answer(f"{formatting.capital(total.why_none)}.", sources, alarm=True)
     left = "" if case.budget.left is None else f"; {formatting.epsilon(max(case.budget.left, 0))} is left"
     text = (
-        f"{formatting.count(total.runs, 'run')} in {case.budget.year} add up to epsilon = "
-        f"{formatting.epsilon(total.epsilon)} at delta = {small(total.delta)}{left}."
+        f"{formatting.count(total.runs, 'run')} in {case.budget.year} {'adds' if total.runs == 1 else 'add'} up to "
+        f"epsilon = {formatting.epsilon(total.epsilon)} at delta = {small(total.delta)}{left}."
     )
     return Answer(text, sources, alarm=total.epsilon == float("inf") or (case.budget.left or 0) < 0)
 

@@ -12,7 +12,7 @@ from privfed.dossier.errors import DossierError
 from privfed.dossier.evidence import MU_OF_NOTHING, MU_OF_OTHERS, Datum, Evidence, LedgerHead, cited
 from privfed.dossier.ledgers import read_ledger
 from privfed.dossier.reading import FileRead, read, read_if_there
-from privfed.dossier.sources.run import date_of
+from privfed.dossier.sources.run import date_of, plan_words
 from privfed.engines.nodes.errors import StateError
 from privfed.engines.nodes.federation_file import FILE as FEDERATION
 from privfed.engines.nodes.policy import FILE as POLICY
@@ -97,7 +97,7 @@ def node_evidence(folder: Path, run: str | None) -> Evidence:
         name=f"run {chosen[:12]} of the node in {folder.name}",
         files={name: one for name, one in files.items() if one is not None},
         when=Datum(date_of(file), cited(file, "time of the last change", copied=False)),
-        plan=Datum(ledger.plan.name, cited(file, "line 1, plan", copied=False)),
+        plan=Datum(plan_words(ledger.plan), cited(file, "line 1, plan", copied=False)),
         settings=Datum(ledger.plan.to_dict(), cited(file, "line 1, plan", copied=False)),
         guarantee=Datum(claim, source),
         mu=None if gaussian is None else Datum(gaussian.mu, source),

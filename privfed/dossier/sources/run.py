@@ -80,6 +80,7 @@ def run_evidence(folder: Path) -> Evidence:
         raise DossierError(f"{RECORD} of {folder} holds no privacy plan: {error}") from error
     if plan != ledger.plan:
         raise DossierError(f"{CHARGES} of {folder} is of another plan than {RECORD}: the two are not of one run")
+    _require_own(record, ledger, folder)
     evaluation, attacks = files.get(EVALUATION), files.get(ATTACKS)
     measured = None if evaluation is None else evaluation.record(EvaluationRecord)
     found = None if attacks is None else attacks.record(AttackFile)
@@ -95,7 +96,7 @@ def run_evidence(folder: Path) -> Evidence:
         version=Datum(record.privfed, cited(record_file, "privfed")),
         when=Datum(date_of(files[CHARGES]), cited(files[CHARGES], "time of the last change", copied=False)),
         method=Datum(str(name), cited(record_file, "config.method.name")),
-        plan=Datum(plan.name, cited(record_file, "config.privacy")),
+        plan=Datum(plan_words(plan), cited(record_file, "config.privacy")),
         settings=Datum(plan.to_dict(), cited(record_file, "config.privacy")),
         data=None if measured is None or evaluation is None else Datum(measured.data, cited(evaluation, "data")),
         split=None if measured is None or evaluation is None else Datum(measured.split, cited(evaluation, "split")),
@@ -122,6 +123,25 @@ def run_evidence(folder: Path) -> Evidence:
         else Datum(measured.clipped_fraction, cited(evaluation, "clipped_fraction")),
         seeds=Datum(1, cited(record_file, "config.seed")),
     )
+
+
+def plan_words(plan: PrivacyPlan) -> str:
+    """A plan by its name; "none" is called what it is."""
+    return "no privacy mechanism" if plan.name == "none" else plan.name
+
+
+def _require_own(record: FolderRecord, ledger: Ledger, folder: Path) -> None:
+    """Return quietly where a ledger is of the run that a record describes, as far as its method is installed here.
+
+    Raises:
+        DossierError: it is of another run, of which less may have been released.
+    """
+    try:
+        own = record.experiment().digest()
+    except ValueError:
+        return
+    if ledger.run != own:
+        raise DossierError(f"{CHARGES} of {folder} belongs to another run than {RECORD}: bring back the run's own")
 
 
 def require_borne_out(claim: GuaranteeRow, ledger: Ledger, where: str) -> None:
