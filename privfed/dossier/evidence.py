@@ -22,7 +22,6 @@ from privfed.dossier.reading import FileRead
 
 Kind = Literal["run", "audit", "node"]
 T = TypeVar("T")
-S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +50,6 @@ class Datum(Generic[T]):
 
     value: T
     source: Citation
-
-    def map(self, change: Callable[[T], S]) -> "Datum[S]":
-        """What follows from the value, with the same source."""
-        return Datum(change(self.value), self.source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from privfed.privacy import PlanError, configure
 
 Model = TypeVar("Model", bound=BaseModel)
 
-MAX_BYTES = 1 << 28
-"""Largest file that is read: 256 MiB."""
+MAX_BYTES = 1 << 29
+"""Largest file that is read: 512 MiB."""
 
 
 @dataclass(frozen=True, slots=True)

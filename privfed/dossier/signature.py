@@ -75,6 +75,7 @@ def sign(
     manifest, digest = read_manifest(folder)
     if problems := differences(folder, manifest):
         raise DossierError(f"{folder} is not what was made ({'; '.join(problems)}): make the dossier again")
+    _refuse_other_roles(folder, role, identity)
     issued = (now or datetime.now(UTC)).replace(microsecond=0)
     if issued < manifest.created:
         raise DossierError(
@@ -94,6 +95,20 @@ def sign(
     partial.write_text(signed.model_dump_json(indent=1) + "\n", encoding="utf-8")
     partial.replace(place / f"{role}.json")
     return signed
+
+
+def _refuse_other_roles(folder: Path, role: Role, identity: Identity) -> None:
+    """Return quietly where a key has not signed in another role.
+
+    Raises:
+        DossierError: it has.
+    """
+    for other in ROLES:
+        name = f"{SIGNATURES}/{other}.json"
+        if other == role or not os.path.lexists(folder / name):
+            continue
+        if read(folder, name).record(RoleSignature).public == identity.public.hex():
+            raise DossierError(f"this key has signed as {other}: two people sign, each with a key of their own")
 
 
 def problems_of(folder: Path, keys: Mapping[Role, bytes], now: datetime | None = None) -> list[str]:

@@ -113,6 +113,14 @@ def test_a_key_of_somebody_else_and_one_key_for_both(signed: Path) -> None:
         problems_of(signed, {}, NOW)
 
 
+def test_nobody_signs_in_two_roles(dossier: Path) -> None:
+    sign(dossier, "engineer", ENGINEER, now=NOW)
+    sign(dossier, "engineer", OFFICER, now=NOW)
+    with pytest.raises(DossierError, match="has signed as engineer"):
+        sign(dossier, "officer", OFFICER, now=NOW)
+    sign(dossier, "officer", ENGINEER, now=NOW)
+
+
 def test_what_was_harmed_or_makes_no_sense_is_not_signed(dossier: Path) -> None:
     with pytest.raises(DossierError, match="0 days were given"):
         sign(dossier, "engineer", ENGINEER, days=0)
