@@ -213,4 +213,4 @@ def test_what_is_left_is_listed_by_who_has_to_fill_it(kept: Callable[[str], Path
     replies = [(question, question.reply(case)) for question in QUESTIONS]
     groups = open_questions(replies, registry_record(case)["fields"])
     assert [group["who"] for group in groups] == ["the controller", "the data protection officer", "the engineer"]
-    assert "basic.name" in groups[0]["fields"]
+    assert "data curators" in groups[0]["fields"]

@@ -15,6 +15,9 @@ from privfed.dossier.questions.wording import interval, small
 SHOWN = 3
 """Citations that stand below an answer; all of them are in answers.json."""
 
+SPELT = 6
+"""Bad news that is spelt out on the first page; what is more is named."""
+
 
 def render(case: Case, replies: list[tuple[Question, Reply]], registry: dict[str, Any], made: str) -> str:
     """The page.
@@ -57,6 +60,7 @@ def render(case: Case, replies: list[tuple[Question, Reply]], registry: dict[str
         groups=_by_source(replies),
         registry=registry,
         shown=SHOWN,
+        spelt=SPELT,
         cite=_cite,
         is_answer=lambda reply: isinstance(reply, Answer),
         interval=interval,

@@ -1,5 +1,6 @@
 """The two pages on top: what is guaranteed, what it is worth, what was found and spent, and what is left to decide."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,7 @@ class SummaryCard:
 
 
 KINDS = {"run": "a run", "audit": "a setting of an audit", "node": "a run of a node"}
+_SENTENCE = re.compile(r"(?<=[a-z0-9\])])\. (?=[A-Z])")
 _FILLERS = {
     "controller": "the controller",
     "officer": "the data protection officer",
@@ -143,9 +145,13 @@ def spent(case: Case) -> SummaryCard:
     return SummaryCard(head, f"Epsilon {number} was spent. {text}", share=share, over=left < 0)
 
 
-def alarms(replies: list[tuple[Question, Reply]]) -> list[Question]:
-    """Questions whose answer is bad news."""
-    return [question for question, reply in replies if isinstance(reply, Answer) and reply.alarm]
+def alarms(replies: list[tuple[Question, Reply]]) -> list[tuple[Question, str]]:
+    """Questions whose answer is bad news, with its first sentence."""
+    return [
+        (question, _SENTENCE.split(reply.text, maxsplit=1)[0].rstrip("."))
+        for question, reply in replies
+        if isinstance(reply, Answer) and reply.alarm
+    ]
 
 
 def open_questions(replies: list[tuple[Question, Reply]], fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -153,7 +159,8 @@ def open_questions(replies: list[tuple[Question, Reply]], fields: list[dict[str,
     groups = []
     for filler, words in _FILLERS.items():
         questions = [question for question, reply in replies if isinstance(reply, Unknown) and reply.by == filler]
-        names = [one["field"].removeprefix("deployment.") for one in fields if one.get("to_be_filled_by") == filler]
+        mine = [one["field"] for one in fields if one.get("to_be_filled_by") == filler]
+        names = [name.rpartition(".")[2].replace("_", " ") for name in mine]
         if questions or names:
             groups.append({"who": words, "questions": questions, "fields": names})
     return groups
