@@ -94,8 +94,9 @@ class YearlyBudget:
         searched: where they were looked for.
         this_year: runs of the year, and those without a date.
         ever: all of them.
-        allowed: epsilon that may be spent in the year; None where nobody said.
+        allowed: epsilon that may be spent; None where nobody said.
         allowed_delta: likewise.
+        for_all_years: whether these bound all runs there ever were, as a node's policy does, and not those of the year.
         remarks: what a reader of the sums has to know.
     """
 
@@ -107,6 +108,7 @@ class YearlyBudget:
     ever: BudgetTotal
     allowed: Datum[float] | None
     allowed_delta: Datum[float] | None
+    for_all_years: bool
     remarks: tuple[str, ...]
 
     @property
@@ -119,10 +121,20 @@ class YearlyBudget:
 
     @property
     def left(self) -> float | None:
-        """Epsilon that is left of the year; None where no bound is known, or nothing adds up."""
-        if self.allowed is None or self.this_year.epsilon is None:
+        """Epsilon that is left of what is allowed; None where no bound is known, or nothing adds up."""
+        if self.allowed is None or self.bounded.epsilon is None:
             return None
-        return self.allowed.value - self.this_year.epsilon
+        return self.allowed.value - self.bounded.epsilon
+
+    @property
+    def bounded(self) -> BudgetTotal:
+        """The sum that the bound is on."""
+        return self.ever if self.for_all_years else self.this_year
+
+    @property
+    def period(self) -> str:
+        """When the runs of that sum were, in words."""
+        return "all years" if self.for_all_years else self.year
 
 
 def yearly_budget(
@@ -149,7 +161,8 @@ def yearly_budget(
     near = _siblings(evidence, own_data) if evidence.kind == "run" else []
     past = tuple(sorted(found.values(), key=lambda one: (one.date, one.name)))
     policy = evidence.policy
-    if allowed is None and policy is not None and policy.value.get("max_epsilon") is not None:
+    own_policy = allowed is None and policy is not None and policy.value.get("max_epsilon") is not None
+    if policy is not None and own_policy:
         allowed = Datum(float(policy.value["max_epsilon"]), policy.source)
     delta = None if policy is None else Datum(float(policy.value["max_delta"]), policy.source)
     return YearlyBudget(
@@ -161,6 +174,7 @@ def yearly_budget(
         ever=_total(past),
         allowed=allowed,
         allowed_delta=delta,
+        for_all_years=own_policy,
         remarks=_remarks(evidence, past, own_data),
     )
 

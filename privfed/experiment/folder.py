@@ -60,6 +60,7 @@ class EvaluationRecord(BaseModel):
     """What `evaluation.json` holds.
 
     Attributes:
+        run: digest of the run's configuration, as its ledger has it.
         data: card of the data set.
         split: how held-out items were chosen.
         protocol: how they were ranked, in a sentence.
@@ -71,6 +72,7 @@ class EvaluationRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    run: str
     data: dict[str, JsonValue]
     split: str
     protocol: str
@@ -121,6 +123,7 @@ def write_evaluation(
         split: how held-out items were chosen, in a sentence.
     """
     content = EvaluationRecord(
+        run=result.config.digest(),
         data=card.model_dump(mode="json"),
         split=split,
         protocol=result.config.protocol.sentence(),

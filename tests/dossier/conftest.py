@@ -10,6 +10,7 @@ import pytest
 
 from privfed.audit.report.records import LedgerLine, Setting, write_report
 from privfed.data import DatasetCard
+from privfed.dossier.gathering import gather
 from privfed.engines.nodes.budget import run_cost
 from privfed.engines.nodes.record import ActiveRun, Book
 from privfed.evaluation import HONEST, EvaluationResult, Metric
@@ -71,16 +72,24 @@ def write_run(
     ledger = charge(Ledger(privacy, USERS, folder / "ledger.jsonl", run=config.digest()), rounds)
     write_json(folder / "guarantee.json", ledger.guarantee().model_dump(mode="json"))
     record = EvaluationRecord(
-        data=card.model_dump(mode="json"), split="the newest is tested", protocol=HONEST.sentence(), selected_round=0,
-        test=evaluated(quality), popularity=evaluated(popularity, groups=False), clipped_fraction=0.25,
-    )  # fmt: skip
+        run=config.digest(),
+        data=card.model_dump(mode="json") | {"sha256": data},
+        split="the newest is tested",
+        protocol=HONEST.sentence(),
+        selected_round=0,
+        test=evaluated(quality),
+        popularity=evaluated(popularity, groups=False),
+        clipped_fraction=0.25,
+    )
     write_json(folder / "evaluation.json", record.model_dump(mode="json"))
     if attacked:
         rows = [
             attack_row(name, auc, rounds, tap="wire")
             for name, auc, rounds in (("popularity", 0.842, [1]), ("rank-1 sign", 0.97, [1]), ("vote", 0.99, [1, 2]))
         ]
-        write_json(folder / "attacks.json", {"attacks": [row.model_dump(mode="json") for row in rows]})
+        write_json(
+            folder / "attacks.json", {"plan": privacy.name, "attacks": [row.model_dump(mode="json") for row in rows]}
+        )
     return folder
 
 
@@ -131,4 +140,5 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         "audit": write_audit(above / "audit"),
         "node": write_node(above / "node"),
     }
+    gather(made["audit"], "gpfedrec:none")
     return made.__getitem__

@@ -172,6 +172,8 @@ def test_a_node_knows_its_own_budget_and_what_ended(tmp_path: Path) -> None:
     assert budget.allowed is not None
     assert budget.allowed.value == 8.0
     assert budget.allowed.source.file == "node.toml"
+    assert budget.left == pytest.approx(8.0 - 2 * own - 1.5)
+    assert yearly_budget(gather(node, "run-0"), [], "1999").left == budget.left
 
 
 def test_the_bill_of_materials_is_cyclonedx_with_the_digest_of_every_record(tmp_path: Path) -> None:

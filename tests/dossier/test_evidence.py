@@ -121,6 +121,15 @@ def test_the_ledger_of_a_shorter_run_is_refused(tmp_path: Path) -> None:
         gather(long)
 
 
+@pytest.mark.parametrize("name", ["evaluation.json", "attacks.json"])
+def test_files_of_another_run_are_refused(tmp_path: Path, name: str) -> None:
+    one = write_run(tmp_path / "one", attacked=True)
+    other = write_run(tmp_path / "other", "local-laplace:epsilon0=1,clip_norm=1", attacked=True)
+    (one / name).write_bytes((other / name).read_bytes())
+    with pytest.raises(DossierError, match=r"of another run|about another plan"):
+        gather(one)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [

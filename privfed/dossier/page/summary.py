@@ -123,7 +123,7 @@ def leaked(case: Case) -> SummaryCard:
 
 def spent(case: Case) -> SummaryCard:
     """What the year comes to, and what is left."""
-    budget, total = case.budget, case.budget.this_year
+    budget, total = case.budget, case.budget.bounded
     if not budget.past:
         return SummaryCard("Not known.", "No past run was given, so the controller has to add them up.")
     more = f" {budget.remark_on_uncounted}" if budget.uncounted else ""
@@ -131,7 +131,7 @@ def spent(case: Case) -> SummaryCard:
         return SummaryCard("These do not add up.", f"{formatting.capital(total.why_none)}.")
     number, several = formatting.epsilon(total.epsilon), formatting.count(total.runs, "run")
     together = ", by plain addition" if total.runs > 1 else ""
-    text = f"{formatting.capital(several)} of {budget.year}{together}, at delta {small(total.delta)}.{more}"
+    text = f"{formatting.capital(several)} of {budget.period}{together}, at delta {small(total.delta)}.{more}"
     if total.mu is not None and total.epsilon_by_mu is not None and total.runs > 1:
         by_mu = formatting.epsilon(total.epsilon_by_mu)
         text += f" All noise is Gaussian: mu {total.mu:.3g} together, which is epsilon {by_mu}."

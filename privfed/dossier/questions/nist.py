@@ -193,7 +193,7 @@ def _collection(case: Case) -> Reply:
 
 
 def _total(case: Case) -> Reply:
-    total = case.budget.this_year
+    total = case.budget.bounded
     if not case.budget.past:
         return Unknown("controller", "no past run was given: --past names folders of runs about the same people")
     sources = tuple(dict.fromkeys(one.source for one in case.budget.past))
@@ -201,7 +201,7 @@ def _total(case: Case) -> Reply:
         return Answer(f"{formatting.capital(total.why_none)}.", sources, alarm=True)
     left = "" if case.budget.left is None else f"; {formatting.epsilon(max(case.budget.left, 0))} is left"
     text = (
-        f"{formatting.count(total.runs, 'run')} in {case.budget.year} {'adds' if total.runs == 1 else 'add'} up to "
+        f"{formatting.count(total.runs, 'run')} of {case.budget.period} {'adds' if total.runs == 1 else 'add'} up to "
         f"epsilon = {formatting.epsilon(total.epsilon)} at delta = {small(total.delta)}{left}."
     )
     return Answer(text, sources, alarm=total.epsilon == float("inf") or (case.budget.left or 0) < 0)

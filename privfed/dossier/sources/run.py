@@ -51,6 +51,7 @@ class AttackFile(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
+    plan: str
     attacks: list[AttackRow]
     support: SupportLeak | None = None
 
@@ -84,6 +85,10 @@ def run_evidence(folder: Path) -> Evidence:
     evaluation, attacks = files.get(EVALUATION), files.get(ATTACKS)
     measured = None if evaluation is None else evaluation.record(EvaluationRecord)
     found = None if attacks is None else attacks.record(AttackFile)
+    if measured is not None and (measured.run, measured.data.get("sha256")) != (ledger.run, record.data_sha256):
+        raise DossierError(f"{EVALUATION} of {folder} is of another run or other data: bring back the run's own")
+    if found is not None and found.plan != plan.name:
+        raise DossierError(f"{ATTACKS} of {folder} is about another plan: let 'privfed attack {folder}' write it again")
     method = record.config.get("method")
     name = method.get("name") if isinstance(method, dict) else None
     gaussian = GaussianDp.from_composition(ledger.composition())
