@@ -28,7 +28,7 @@ import privfed
 from attacks import Knowledge as AttackerKnowledge
 from attacks import ServerView, Targets
 from attacks.membership import RankOneSign
-from attacks.metrics import user_auc, user_mean
+from attacks.metrics import user_auc
 from privfed.audit.attack_runs.attack_run import attack_taps
 from privfed.audit.attack_runs.attributes import attack_attributes
 from privfed.audit.attack_runs.supports import attack_supports
@@ -61,8 +61,9 @@ from privfed.audit.report.records import (
 from privfed.compute.devices import HOST, usable
 from privfed.contracts import Fidelity
 from privfed.data import Interactions, Split, SplitSpec, split
-from privfed.evaluation import HONEST, EvaluationSettings, Evaluator, Protocol, RoundEvaluation
+from privfed.evaluation import HONEST, EvaluationSettings, Protocol
 from privfed.experiment import Experiment, RunResult
+from privfed.experiment.baseline import gain_over_popularity
 from privfed.methods import method as registered
 from privfed.privacy import PrivacyPlan
 from privfed.privacy.gaussian_dp import squared_mu
@@ -72,7 +73,6 @@ from privfed.setup.controls import CONTROLS, Control
 from privfed.setup.evaluation_query import measures_privately
 
 _POLL_SECONDS = 0.2
-_USERS_AT_ONCE = 2048
 
 
 class Variant(BaseModel):
@@ -510,7 +510,8 @@ def as_run(
     attack_s = time.perf_counter() - started
     trained = experiment.registered.training.step is not None
     costs, selected = result.costs, result.selected
-    gain = None if config.method_name == POPULARITY else gain_over_popularity(experiment, selected)
+    paired = None if config.method_name == POPULARITY else gain_over_popularity(experiment, selected)
+    gain = None if paired is None else Interval.model_validate(paired.model_dump())
     client_rounds = max(costs.client_rounds, 1)
     privacy_s = costs.seconds["privacy"]
     return Run(
@@ -560,23 +561,6 @@ def as_run(
         peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         clipped_fraction=result.clipped_fraction,
     )
-
-
-def gain_over_popularity(experiment: Experiment, evaluated: RoundEvaluation) -> Interval | None:
-    """The main metric on the test part less that of ranking by training popularity, paired by user."""
-    if evaluated.by_user is None:
-        return None
-    name, k, values = evaluated.by_user
-    evaluator = Evaluator(experiment.parts, experiment.config.protocol, "test")
-    popularity = experiment.trained.train.popularity().astype(np.float32)
-    for users in np.array_split(evaluator.users, -(-len(evaluator.users) // _USERS_AT_ONCE)):
-        items = evaluator.candidates(users)
-        scores = np.broadcast_to(popularity, (len(users), len(popularity))) if items is None else popularity[items]
-        evaluator.add(users, scores)
-    popular = evaluator.by_user(name, k)
-    if len(popular) != len(values):
-        return None
-    return Interval.model_validate(asdict(user_mean(values - popular, resamples=1000)))
 
 
 def _with_canaries(experiment: Experiment, k: int) -> tuple[list[EmpiricalRow], list[NotRun]]:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from privfed import __version__
 from privfed.data import DatasetCard
 from privfed.evaluation import EvaluationResult, RoundEvaluation
+from privfed.evaluation.result import Ratio
 from privfed.experiment.result import RunResult
 from privfed.privacy import Ledger, configure
 from privfed.setup.config import ExperimentConfig
@@ -67,6 +68,7 @@ class EvaluationRecord(BaseModel):
         selected_round: round that is reported.
         test: the run on the test part.
         popularity: the popularity recommender on the same; None where ratings are predicted.
+        gain: NDCG at the shortest cut-off less that of popularity, paired by user; None where it was not measured.
         clipped_fraction: share of uploads that the clip changed; None without a clip.
     """
 
@@ -79,6 +81,7 @@ class EvaluationRecord(BaseModel):
     selected_round: int
     test: EvaluationResult
     popularity: EvaluationResult | None
+    gain: Ratio | None
     clipped_fraction: float | None
 
 
@@ -111,7 +114,12 @@ def write_claims(folder: Path, result: RunResult, population: int) -> None:
 
 
 def write_evaluation(
-    folder: Path, result: RunResult, popular: EvaluationResult | None, card: DatasetCard, split: str
+    folder: Path,
+    result: RunResult,
+    popular: EvaluationResult | None,
+    gain: Ratio | None,
+    card: DatasetCard,
+    split: str,
 ) -> None:
     """Write the result of a finished run on the test part, with what it has to be read with.
 
@@ -119,6 +127,7 @@ def write_evaluation(
         folder: of the run.
         result: of the run.
         popular: the popularity recommender under the same protocol; None where there is none.
+        gain: over popularity, paired by user; None where there is none.
         card: of the data.
         split: how held-out items were chosen, in a sentence.
     """
@@ -130,6 +139,7 @@ def write_evaluation(
         selected_round=result.selected.round,
         test=result.test,
         popularity=popular,
+        gain=gain,
         clipped_fraction=result.clipped_fraction,
     )
     write_json(folder / EVALUATION, content.model_dump(mode="json"))

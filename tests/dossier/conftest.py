@@ -14,7 +14,7 @@ from privfed.dossier.gathering import gather
 from privfed.engines.nodes.budget import run_cost
 from privfed.engines.nodes.record import ActiveRun, Book
 from privfed.evaluation import HONEST, EvaluationResult, Metric
-from privfed.evaluation.result import BeyondAccuracy
+from privfed.evaluation.result import BeyondAccuracy, Ratio
 from privfed.experiment.folder import EvaluationRecord, FolderRecord, write_json
 from privfed.privacy import Ledger, PrivacyPlan, SchemaSummary
 from privfed.setup.config import ExperimentConfig
@@ -79,6 +79,7 @@ def write_run(
         selected_round=0,
         test=evaluated(quality),
         popularity=evaluated(popularity, groups=False),
+        gain=Ratio(value=quality - popularity, lo=quality - popularity - 0.01, hi=quality - popularity + 0.01),
         clipped_fraction=0.25,
     )
     write_json(folder / "evaluation.json", record.model_dump(mode="json"))

@@ -221,6 +221,7 @@ def _releases(ledger: Ledger) -> tuple[str, ...]:
 
 
 def _utility(record: EvaluationRecord, file: FileRead) -> tuple[Datum[Utility], ...]:
+    paired = f"ndcg@{min(record.test.protocol.k, default=0)}"
     popular = {} if record.popularity is None else {one.slug: one for one in record.popularity.metrics}
     return tuple(
         Datum(
@@ -228,7 +229,7 @@ def _utility(record: EvaluationRecord, file: FileRead) -> tuple[Datum[Utility], 
                 formatting.metric(one.name, one.k) if one.k else one.slug.upper(),
                 _interval(one),
                 _interval(popular[one.slug]) if one.slug in popular else None,
-                None,
+                Interval.model_validate(record.gain.model_dump()) if record.gain and one.slug == paired else None,
                 record.test.mu is not None,
             ),
             cited(file, f"test.metrics[{number}]"),
