@@ -16,8 +16,8 @@ from privfed.api.tracking import Log, Tracker, chosen, flat, measured
 from privfed.data import Interactions, Split, SplitSpec, default_fields, split
 from privfed.evaluation import HONEST, PAPER, EvaluationError, Protocol, RoundEvaluation
 from privfed.experiment import Experiment
-from privfed.experiment.baseline import held_out
-from privfed.experiment.folder import METRICS, FolderRecord, metric_lines, write_claims, write_text
+from privfed.experiment.baseline import gain_over_popularity, held_out, popularity
+from privfed.experiment.folder import METRICS, FolderRecord, metric_lines, write_claims, write_evaluation, write_text
 from privfed.guards.client_guard import BrokenUploadError
 from privfed.methods import Method, refreshed
 from privfed.privacy import PrivacyPlan, configure
@@ -217,6 +217,9 @@ def _trained(
     try:
         result = experiment.run(place, progress=progress, parts=parts)
         write_claims(place, result, experiment.n_users)
+        popular = popularity(config, experiment.parts, result.test)
+        gain = gain_over_popularity(experiment, result.selected)
+        write_evaluation(place, result, popular, gain, data.card, experiment.parts.describe())
         claim = {"epsilon": result.guarantee.epsilon, "delta": result.guarantee.delta}
         summary = claim | {f"test/{metric.slug}": metric.value for metric in result.test.metrics}
     except (BrokenUploadError, EvaluationError) as error:

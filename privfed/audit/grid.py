@@ -28,7 +28,7 @@ import privfed
 from attacks import Knowledge as AttackerKnowledge
 from attacks import ServerView, Targets
 from attacks.membership import RankOneSign
-from attacks.metrics import user_auc, user_mean
+from attacks.metrics import user_auc
 from privfed.audit.attack_runs.attack_run import attack_taps
 from privfed.audit.attack_runs.attributes import attack_attributes
 from privfed.audit.attack_runs.supports import attack_supports
@@ -61,17 +61,18 @@ from privfed.audit.report.records import (
 from privfed.compute.devices import HOST, usable
 from privfed.contracts import Fidelity
 from privfed.data import Interactions, Split, SplitSpec, split
-from privfed.evaluation import HONEST, EvaluationSettings, Evaluator, Protocol, RoundEvaluation
+from privfed.evaluation import HONEST, EvaluationSettings, Protocol
 from privfed.experiment import Experiment, RunResult
+from privfed.experiment.baseline import gain_over_popularity
 from privfed.methods import method as registered
 from privfed.privacy import PrivacyPlan
+from privfed.privacy.gaussian_dp import squared_mu
 from privfed.setup import MethodTable, our_variant
 from privfed.setup.config import AuditTapConfig, ExperimentConfig, TapConfig
 from privfed.setup.controls import CONTROLS, Control
 from privfed.setup.evaluation_query import measures_privately
 
 _POLL_SECONDS = 0.2
-_USERS_AT_ONCE = 2048
 
 
 class Variant(BaseModel):
@@ -509,7 +510,8 @@ def as_run(
     attack_s = time.perf_counter() - started
     trained = experiment.registered.training.step is not None
     costs, selected = result.costs, result.selected
-    gain = None if config.method_name == POPULARITY else gain_over_popularity(experiment, selected)
+    paired = None if config.method_name == POPULARITY else gain_over_popularity(experiment, selected)
+    gain = None if paired is None else Interval.model_validate(paired.model_dump())
     client_rounds = max(costs.client_rounds, 1)
     privacy_s = costs.seconds["privacy"]
     return Run(
@@ -561,23 +563,6 @@ def as_run(
     )
 
 
-def gain_over_popularity(experiment: Experiment, evaluated: RoundEvaluation) -> Interval | None:
-    """The main metric on the test part less that of ranking by training popularity, paired by user."""
-    if evaluated.by_user is None:
-        return None
-    name, k, values = evaluated.by_user
-    evaluator = Evaluator(experiment.parts, experiment.config.protocol, "test")
-    popularity = experiment.trained.train.popularity().astype(np.float32)
-    for users in np.array_split(evaluator.users, -(-len(evaluator.users) // _USERS_AT_ONCE)):
-        items = evaluator.candidates(users)
-        scores = np.broadcast_to(popularity, (len(users), len(popularity))) if items is None else popularity[items]
-        evaluator.add(users, scores)
-    popular = evaluator.by_user(name, k)
-    if len(popular) != len(values):
-        return None
-    return Interval.model_validate(asdict(user_mean(values - popular, resamples=1000)))
-
-
 def _with_canaries(experiment: Experiment, k: int) -> tuple[list[EmpiricalRow], list[NotRun]]:
     """What canaries say of a second training, or why they cannot."""
     try:
@@ -589,7 +574,10 @@ def _with_canaries(experiment: Experiment, k: int) -> tuple[list[EmpiricalRow], 
 
 def _ledger(result: RunResult) -> list[LedgerLine]:
     """The releases that epsilon was computed from, and why it is infinite where it is."""
-    lines = [LedgerLine(event=str(release), times=release.count) for release in result.composition.releases]
+    lines = [
+        LedgerLine(event=str(release), times=release.count, squared_mu=squared_mu(release))
+        for release in result.composition.releases
+    ]
     reasons = [LedgerLine(event=f"no bound: {why}", times=1) for why in result.composition.reasons]
     return lines + reasons
 

@@ -18,6 +18,7 @@ from privfed.cli import (
     budget,
     compare,
     data,
+    dossier,
     export,
     failures,
     federation,
@@ -71,6 +72,7 @@ app.add_typer(methods.app, name="methods")
 app.add_typer(budget.app, name="budget")
 app.add_typer(data.app, name="data")
 app.add_typer(federation.app, name="federation")
+app.add_typer(dossier.app, name="dossier")
 
 
 def _print_version(wanted: bool) -> bool:

@@ -1,8 +1,7 @@
 """Exceptions as people meet them: one sentence on standard error, and an exit code.
 
-0 is success, 1 an audit that found a claim contradicted or a threshold broken, 2 bad input, 130 an interruption, 70 a
-fault of
-privfed itself, which keeps its traceback.
+0 is success, 1 an audit that found a claim contradicted or a threshold broken, or a dossier that does not verify, 2 bad
+input, 130 an interruption, 70 a fault of privfed itself, which keeps its traceback.
 """
 
 import sys

@@ -1,6 +1,5 @@
 """`privfed federation`: keys, signatures and versions of the file that says who takes part."""
 
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,6 +7,7 @@ import typer
 
 from privfed.cli import options
 from privfed.cli.failures import CommandError
+from privfed.cli.public_keys import public_key
 from privfed.cli.screen import Screen
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ app = typer.Typer(
     help="Federations of organisations: keys, the signed file of who takes part, and its next versions.",
     no_args_is_help=True,
 )
-
-_KEY_HEX = 64
 
 Folder = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="The operator's, with federation.toml.", show_default=False)
@@ -70,7 +68,7 @@ def verify(
     """Check the signature of a federation, and show who takes part; with --operator also who signed."""
     from privfed.engines.nodes.federation_file import read_federation
 
-    federation = read_federation(_with_federation(folder), None if operator is None else _public(operator))
+    federation = read_federation(_with_federation(folder), None if operator is None else public_key(operator))
     _say(folder, federation, Screen(as_json, quiet), members=True)
 
 
@@ -91,7 +89,7 @@ def rotate(
     """Sign the next version of a federation, in which PARTY has a new key; comments in the file are lost."""
     from privfed.engines.nodes import administration
 
-    signed = administration.rotate(_with_federation(folder), party, _public(public), _operator(key))
+    signed = administration.rotate(_with_federation(folder), party, public_key(public), _operator(key))
     _say(folder, signed, Screen(as_json, quiet))
 
 
@@ -129,7 +127,7 @@ def install(
     """Take over a signed federation at a party, and its new key; then start the party again."""
     from privfed.engines.nodes import administration
 
-    pinned = None if operator is None else _public(operator)
+    pinned = None if operator is None else public_key(operator)
     installed = administration.install(_with_federation(source), party, pinned, key)
     federation = installed.federation
     screen, name = Screen(as_json, quiet), federation.name_of(installed.seat)
@@ -165,13 +163,3 @@ def _operator(key: Path) -> "Identity":
     from privfed.engines.nodes.party import read_identity
 
     return read_identity(key)
-
-
-def _public(text: str) -> bytes:
-    """A public key, given as itself or as a file."""
-    with suppress(OSError, UnicodeDecodeError):
-        text = Path(text).read_text(encoding="ascii").strip()
-    with suppress(ValueError):
-        if len(text) == _KEY_HEX:
-            return bytes.fromhex(text)
-    raise CommandError(f"{text[: _KEY_HEX + 1]!r} is no public key: give 64 hexadecimal digits, or the file of them")

@@ -17,6 +17,7 @@ from privfed.experiment import Experiment, RunResult, TrainingProgress
 from privfed.experiment.folder import (
     CHARGES,
     CHECKPOINT,
+    EVALUATION,
     GUARANTEE,
     LEDGER,
     METRICS,
@@ -164,7 +165,7 @@ def train(
 
 def files(directory: Path) -> dict[str, str]:
     """What a finished run left, by purpose."""
-    names = (RECORD, METRICS, CHARGES, LEDGER, GUARANTEE, CHECKPOINT, "taps")
+    names = (RECORD, METRICS, CHARGES, LEDGER, GUARANTEE, EVALUATION, CHECKPOINT, "taps")
     return {name: str(directory / name) for name in names if (directory / name).exists()}
 
 

@@ -1,7 +1,8 @@
 """The folder of a run as the command line and Python write it: a record of what ran, and files whole or absent.
 
 `config.json` is `{format, kind, privfed, config, columns, data_sha256}`; `metrics.jsonl` has a line for every metric of
-every evaluated round; `ledger.json` and `guarantee.json` come when the run is finished. Files count rounds from 0.
+every evaluated round; `ledger.json`, `guarantee.json` and `evaluation.json` come when the run is finished, the last
+with popularity and the card of the data beside the result. Files count rounds from 0.
 """
 
 import json
@@ -12,7 +13,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from privfed import __version__
-from privfed.evaluation import RoundEvaluation
+from privfed.data import DatasetCard
+from privfed.evaluation import EvaluationResult, RoundEvaluation
+from privfed.evaluation.result import Ratio
 from privfed.experiment.result import RunResult
 from privfed.privacy import Ledger, configure
 from privfed.setup.config import ExperimentConfig
@@ -20,6 +23,7 @@ from privfed.setup.config import ExperimentConfig
 FORMAT = 1
 RECORD, CHECKPOINT, CLIENT_STATE = "config.json", "checkpoint", "client-state"
 METRICS, CHARGES, LEDGER, GUARANTEE = "metrics.jsonl", "ledger.jsonl", "ledger.json", "guarantee.json"
+EVALUATION = "evaluation.json"
 Kind = Literal["run", "audit"]
 
 
@@ -53,6 +57,34 @@ class FolderRecord(BaseModel):
         return configure(ExperimentConfig, self.config)
 
 
+class EvaluationRecord(BaseModel):
+    """What `evaluation.json` holds.
+
+    Attributes:
+        run: digest of the run's configuration, as its ledger has it.
+        data: card of the data set.
+        split: how held-out items were chosen.
+        protocol: how they were ranked, in a sentence.
+        selected_round: round that is reported.
+        test: the run on the test part.
+        popularity: the popularity recommender on the same; None where ratings are predicted.
+        gain: NDCG at the shortest cut-off less that of popularity, paired by user; None where it was not measured.
+        clipped_fraction: share of uploads that the clip changed; None without a clip.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run: str
+    data: dict[str, JsonValue]
+    split: str
+    protocol: str
+    selected_round: int
+    test: EvaluationResult
+    popularity: EvaluationResult | None
+    gain: Ratio | None
+    clipped_fraction: float | None
+
+
 def metric_lines(history: Iterable[RoundEvaluation]) -> str:
     """Lines of `metrics.jsonl`."""
     return "".join(
@@ -79,6 +111,38 @@ def write_claims(folder: Path, result: RunResult, population: int) -> None:
     ledger = Ledger.resume(config.privacy, population, folder / CHARGES, run=config.digest())
     write_json(folder / LEDGER, ledger.state() | {"notices": list(ledger.notices)})
     write_json(folder / GUARANTEE, result.guarantee.model_dump(mode="json"))
+
+
+def write_evaluation(
+    folder: Path,
+    result: RunResult,
+    popular: EvaluationResult | None,
+    gain: Ratio | None,
+    card: DatasetCard,
+    split: str,
+) -> None:
+    """Write the result of a finished run on the test part, with what it has to be read with.
+
+    Args:
+        folder: of the run.
+        result: of the run.
+        popular: the popularity recommender under the same protocol; None where there is none.
+        gain: over popularity, paired by user; None where there is none.
+        card: of the data.
+        split: how held-out items were chosen, in a sentence.
+    """
+    content = EvaluationRecord(
+        run=result.config.digest(),
+        data=card.model_dump(mode="json"),
+        split=split,
+        protocol=result.config.protocol.sentence(),
+        selected_round=result.selected.round,
+        test=result.test,
+        popularity=popular,
+        gain=gain,
+        clipped_fraction=result.clipped_fraction,
+    )
+    write_json(folder / EVALUATION, content.model_dump(mode="json"))
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

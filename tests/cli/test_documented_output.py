@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
-NOT_REPEATED = ("audit", "attack runs/unprotected", "recommend", "data list", "federation")
+NOT_REPEATED = ("audit", "attack runs/unprotected", "recommend", "data list", "dossier", "federation")
 """Takes minutes, is of a run that the page does not show, names what this processor ranks first, what is here, or keys
-that are different every time (`test_federation.py` runs those commands)."""
+that are different every time (`test_federation.py` and `test_dossier.py` run those commands)."""
 
 
 def shown() -> list[tuple[str, str]]:

@@ -25,6 +25,7 @@ COMMANDS = (
     ("data", "list"),
     ("data", "fetch"),
     ("data", "show"),
+    *(("dossier", word) for word in ("make", "sign", "verify")),
     *(("federation", word) for word in ("keys", "sign", "verify", "rotate", "revoke", "install")),
 )
 

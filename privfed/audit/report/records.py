@@ -459,10 +459,14 @@ class Setting(_Row):
 
 
 class LedgerLine(_Row):
-    """A privacy event and how many rounds recorded it."""
+    """A privacy event and how many rounds recorded it.
+
+    `squared_mu` is mu^2 of all of them together, which add up over lines; null where no mu describes the noise.
+    """
 
     event: str
     times: int
+    squared_mu: Number | None = None
 
 
 class NotRun(_Row):

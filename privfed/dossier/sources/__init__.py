@@ -1,0 +1,1 @@
+"""How each kind of folder becomes evidence: a run, an audit, a node."""
