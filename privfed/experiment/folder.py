@@ -7,15 +7,17 @@ every evaluated round; `ledger.json` and `guarantee.json` come when the run is f
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from privfed import __version__
-from privfed.evaluation import RoundEvaluation
-from privfed.experiment.result import RunResult
-from privfed.privacy import Ledger, configure
+from privfed.privacy import configure
 from privfed.setup.config import ExperimentConfig
+
+if TYPE_CHECKING:
+    from privfed.evaluation import RoundEvaluation
+    from privfed.experiment.result import RunResult
 
 FORMAT = 1
 RECORD, CHECKPOINT, CLIENT_STATE = "config.json", "checkpoint", "client-state"
@@ -53,7 +55,7 @@ class FolderRecord(BaseModel):
         return configure(ExperimentConfig, self.config)
 
 
-def metric_lines(history: Iterable[RoundEvaluation]) -> str:
+def metric_lines(history: "Iterable[RoundEvaluation]") -> str:
     """Lines of `metrics.jsonl`."""
     return "".join(
         json.dumps(
@@ -73,8 +75,10 @@ def metric_lines(history: Iterable[RoundEvaluation]) -> str:
     )
 
 
-def write_claims(folder: Path, result: RunResult, population: int) -> None:
+def write_claims(folder: Path, result: "RunResult", population: int) -> None:
     """Write the ledger and the guarantee of a finished run."""
+    from privfed.privacy import Ledger
+
     config = result.config
     ledger = Ledger.resume(config.privacy, population, folder / CHARGES, run=config.digest())
     write_json(folder / LEDGER, ledger.state() | {"notices": list(ledger.notices)})

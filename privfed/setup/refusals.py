@@ -10,9 +10,8 @@ from privfed.compute.processes import Processes, ProcessesError
 from privfed.contracts import Fidelity, MethodProfile, Tap
 from privfed.methods import Method, MethodConfig
 from privfed.privacy import PlanError, PrivacyPlan
-from privfed.setup.config import ExperimentConfig
+from privfed.setup.config import ExperimentConfig, measures_privately
 from privfed.setup.controls import SILENT, Control
-from privfed.setup.evaluation_query import measures_privately
 
 
 def method_profile(method: Method, settings: MethodConfig | None = None) -> MethodProfile:
