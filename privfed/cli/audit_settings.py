@@ -81,7 +81,8 @@ def _fill_grid(fields: Layer) -> None:
     if not fields["methods"]:
         raise PlanError("methods = [] is not allowed: name at least one method")
     for table in fields["methods"]:
-        refuse_unknown(str(table.get("name", "")))
+        if isinstance(table, dict) and "name" in table:
+            refuse_unknown(str(table["name"]))
     first = str(fields["methods"][0].get("name", ""))
     if "plans" in fields:
         fields["plans"] = [plan_table(p) for p in _several(fields["plans"], "plans")]
