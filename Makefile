@@ -1,6 +1,7 @@
 # make audit: set everything up and run the main job. make test: set everything up and pass the tests.
 # make quick: one test or more of every room and one round of every method, in under a minute.
 # make slow: the tests that make test leaves out because they take long.
+# make bench-smoke: whether a round of ten methods does more work than is committed; make check asks it, too.
 # make explore: property tests on random examples, for EXPLORE_MINUTES (10) minutes.
 # make faults: every planted fault that an audit has to find, beyond those that make test plants.
 # make docs: the site of the documentation, in site/.
@@ -16,7 +17,7 @@ EXPLORE_MINUTES ?= 10
 # Tests start hundreds of processes: each would compile all sources again where the caller forbids bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: audit quick test slow faults explore check bench docs federation clean
+.PHONY: audit quick test slow faults explore check bench bench-smoke docs federation clean
 
 audit: $(READY)
 	$(BIN)/privfed audit
@@ -41,6 +42,10 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m benchmarks.smoke
+
+bench-smoke: $(READY)
+	$(BIN)/python -m benchmarks.smoke
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.speed.rounds methods

@@ -23,16 +23,20 @@ measurement. Attacks and estimators are in sub-packages:
 - `attacks.metrics`, `attacks.evaluation`: from scores and truth to AUC, TPR at low FPR, intervals, result records.
 """
 
-from attacks.evaluation import AttackResult, Targets, measure
-from attacks.membership import run
-from attacks.views import (
-    Knowledge,
-    ScoreView,
-    ServerView,
-    SumView,
-    SupportView,
-    ViewError,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from attacks.evaluation import AttackResult, Targets, measure
+    from attacks.membership import run
+    from attacks.views import (
+        Knowledge,
+        ScoreView,
+        ServerView,
+        SumView,
+        SupportView,
+        ViewError,
+    )
 
 __all__ = [
     "AttackResult",
@@ -46,3 +50,12 @@ __all__ = [
     "measure",
     "run",
 ]
+
+_DEFINED_IN = {"AttackResult": "evaluation", "Targets": "evaluation", "measure": "evaluation", "run": "membership"}
+
+
+def __getattr__(name: str) -> Any:
+    """A name of the package, loaded when it is first asked for: whoever needs a mean needs no attack."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"attacks.{_DEFINED_IN.get(name, 'views')}"), name)

@@ -102,3 +102,17 @@ FLOWER = "losses, patience 0 s"
 def _recovery(run: Mapping[str, Any]) -> str:
     times = run.get("recovery_seconds") or run["seconds_to_serve_again"]
     return f"{times['median']:g}"
+
+
+def start() -> list[str]:
+    """What commands cost before they answer, and two that train to the end of their first round."""
+    rows = [
+        [
+            f"`privfed {words}`",
+            f"{row['cpu_s']:.2f}",
+            f"{row['modules']:,}" if "modules" in row else "",
+            (", ".join(row["heavy"]) or "none") if "modules" in row else f"first round after {row['wall_s']:.1f} s",
+        ]
+        for words, row in results("start").items()
+    ]
+    return table(["command", "CPU-s", "modules", "of torch, pandas, numba, altair, scipy's solvers"], rows, "lrrl")

@@ -93,6 +93,7 @@ TABLES = (
     Table("explanation/from_real_numbers_to_bits.md", "grid cost", doc_tables.grid_cost, ("rounds_noise",)),
     Table("explanation/from_real_numbers_to_bits.md", "planted faults", doc_tables.planted_faults, ("planted_faults",)),
     Table("explanation/wire_compression.md", "wire compression", doc_tables.wire_compression, ("wire_compression",)),
+    Table("results/performance.md", "start", cost_tables.start, ("start",)),
     Table("results/performance.md", "rounds with evaluation", doc_tables.rounds_evaluated, ("rounds_evaluated",)),
     Table("results/performance.md", "graphs of GPFedRec", doc_tables.gpfedrec_graphs, ("gpfedrec_scale",)),
     Table("results/performance.md", "one and two processes", doc_tables.scale_out, ("scale_out",)),

@@ -22,8 +22,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from privfed.audit.grid import AuditConfig, Variant, audit_steps, run_audit
-from privfed.cli.show import audit_table, statement_lines
+from privfed.audit.config import AuditConfig, Variant
+from privfed.audit.grid import audit_steps, run_audit
+from privfed.cli.show_audit import audit_table, statement_lines
 from privfed.data import Interactions, SplitSpec, behaviours_from_ratings, load
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment

@@ -16,17 +16,22 @@ Not stable, and unsafe on their own: `primitives` (keystreams, key agreement, en
 module below a sub-package, which serve the protocols above and whose misuse is silent.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from secure_agg.encoding import FixedPoint, Ring
 from secure_agg.errors import SecureAggregationError
-from secure_agg.masking import (
-    ClientRequirements,
-    MaskingClient,
-    MaskingServer,
-    Stage,
-    Terms,
-    aggregate,
-    choose_parameters,
-)
+
+if TYPE_CHECKING:
+    from secure_agg.masking import (
+        ClientRequirements,
+        MaskingClient,
+        MaskingServer,
+        Stage,
+        Terms,
+        aggregate,
+        choose_parameters,
+    )
 
 __all__ = [
     "ClientRequirements",
@@ -40,3 +45,10 @@ __all__ = [
     "aggregate",
     "choose_parameters",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What the protocol of masks defines, loaded when it is first asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("secure_agg.masking"), name)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import scipy
 from jaxtyping import Bool, Float32, Float64
-from scipy.special import logsumexp
 
 from attacks.views.types import ViewError
 
@@ -81,5 +81,7 @@ class ShadowView:
         wide = scores.astype(np.float64)
         if self.output == "sigmoid":
             return wide
-        phi: Float64[np.ndarray, "users items"] = wide - logsumexp(wide, axis=1, keepdims=True) + np.log(wide.shape[1])
+        phi: Float64[np.ndarray, "users items"] = (
+            wide - scipy.special.logsumexp(wide, axis=1, keepdims=True) + np.log(wide.shape[1])
+        )
         return phi

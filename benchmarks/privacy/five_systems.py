@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import harness
-from privfed.audit.grid import AuditConfig, Variant, run_audit
+from privfed.audit.config import AuditConfig, Variant
+from privfed.audit.grid import run_audit
 from privfed.data import Interactions, SplitSpec, behaviours_from_ratings, load
 from privfed.evaluation import Protocol
 from privfed.privacy import PrivacyPlan

@@ -11,7 +11,8 @@ from privfed.api.folder import remove_with, temporary
 from privfed.api.method import AnyMethod, named, record
 from privfed.api.report import Report
 from privfed.api.running import AnyData, AnyPlan, AnyProtocol, configured, protected, split_fields
-from privfed.audit.grid import AuditConfig, AuditProgress, Variant, run_audit
+from privfed.audit.config import AuditConfig, Variant
+from privfed.audit.grid import AuditProgress, run_audit
 from privfed.data import SplitSpec, split
 from privfed.methods import Method
 from privfed.privacy import configure

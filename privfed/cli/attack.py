@@ -28,18 +28,23 @@ def attack(
     Writes attacks.json beside the run. An AUC of 0.5 is chance, 1 is certainty; a guess by popularity alone
     stands beside every attack. Where a sum hides values and not which rows a client sends, these rows are attacked.
     """
-    from privfed.audit.attack_runs.attack_run import attack_run
-    from privfed.audit.report.support_sentences import sentences
     from privfed.cli.directory import DirectoryRecord, checkpointed
-    from privfed.cli.settings import DataSource, load_data
-    from privfed.cli.show import attack_tables, card_line, leak_table
-    from privfed.data import split
+    from privfed.cli.settings import DataSource, load_data, refuse_missing
     from privfed.experiment.folder import write_json
 
     screen = Screen(as_json, quiet)
     record = DirectoryRecord.read(directory, "run")
     config = record.experiment()
-    interactions = load_data(DataSource(config.data, record.columns, chosen=True), screen)
+    source = DataSource(config.data, record.columns, chosen=True)
+    refuse_missing(source)
+
+    from privfed.audit.attack_runs.attack_run import attack_run
+    from privfed.audit.report.support_sentences import sentences
+    from privfed.cli.show import card_line
+    from privfed.cli.show_audit import attack_tables, leak_table
+    from privfed.data import split
+
+    interactions = load_data(source, screen)
     record.check_data(interactions, directory)
     checkpointed(directory)
     screen.explain(f"Data: {card_line(interactions.card)}", f"Plan: {config.privacy.name}", "")

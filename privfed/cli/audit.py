@@ -15,7 +15,7 @@ ROUNDS = 20
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from privfed.audit.grid import AuditConfig
+    from privfed.audit.config import AuditConfig
     from privfed.audit.report.records import AuditReport
     from privfed.cli.directory import DirectoryRecord
     from privfed.data import Split
@@ -101,18 +101,15 @@ def audit(
     contradict a claim, or a threshold is broken. An audit that was stopped continues when the same command is
     given again.
     """
-    from privfed.audit.grid import AuditProgress, audit_steps, run_audit
-    from privfed.audit.report.thresholds import ThresholdPolicy
-    from privfed.cli import directory, within_epsilon
+    from privfed.cli import audit_settings, directory
     from privfed.cli import settings as read
-    from privfed.cli.show import card_line, split_line
-    from privfed.data import split
+    from privfed.cli.within_epsilon import DEFAULT_EPSILONS, PUBLISHED, audited_within, default_grid
 
     screen = Screen(as_json, quiet)
     file, named = (experiment, None) if experiment is not None and experiment.suffix == ".toml" else (None, experiment)
     if named is not None and data is not None:
         raise CommandError(f"data are named twice, {named} and --data {data}: leave one out")
-    ThresholdPolicy.read(fail_if or (), policy_file)  # a rule that cannot be read is refused before anything is trained
+    policy.refuse_unreadable(fail_if, policy_file)
     flags: read.Layer = {
         "data": data if named is None else str(named),
         "rounds": rounds,
@@ -128,21 +125,21 @@ def audit(
     flags = {key: value for key, value in flags.items() if value is not None}
     by_default = not {"methods", "plans", "variants"} & (layer.keys() | flags.keys())
     if by_default:
-        flags = (
-            {"rounds": ROUNDS, "canaries": 0}
-            | layer
-            | flags
-            | {"methods": [within_epsilon.PUBLISHED], "plans": ["none"]}
-        )
+        flags = {"rounds": ROUNDS, "canaries": 0} | layer | flags | {"methods": [PUBLISHED], "plans": ["none"]}
     elif epsilon and not {"plans", "variants"} & (layer.keys() | flags.keys()):
         flags["plans"] = ["none"]
-    config, source = read.audit_config(layer, flags, [read.read_setting(text) for text in settings or ()])
+    config, source = audit_settings.audit_config(layer, flags, [read.read_setting(text) for text in settings or ()])
+
+    from privfed.audit.grid import AuditProgress, audit_steps, run_audit
+    from privfed.cli.show import card_line, split_line
+    from privfed.data import split
+
     interactions = read.load_data(source, screen)
-    config = read.fitted_to(config, source, interactions)
+    config = config.model_copy(update=read.fitted_to(source, config.split, interactions))
     if by_default or epsilon:
-        grid = within_epsilon.default_grid if by_default else within_epsilon.audited_within
+        grid = default_grid if by_default else audited_within
         with screen.working("Sizing noise"):
-            config = grid(epsilon or within_epsilon.DEFAULT_EPSILONS, config, interactions)
+            config = grid(epsilon or DEFAULT_EPSILONS, config, interactions)
     record = directory.DirectoryRecord(
         kind="audit",
         config=config.model_dump(mode="json"),
@@ -217,7 +214,7 @@ def _refuse_another_audit(out: Path, record: "DirectoryRecord") -> None:
     Raises:
         CommandError: it does.
     """
-    from privfed.audit.grid import AuditConfig
+    from privfed.audit.config import AuditConfig
     from privfed.cli import directory
     from privfed.cli.settings import first_difference
     from privfed.experiment.folder import RECORD
@@ -236,7 +233,7 @@ def _tell(
     screen: Screen, out: Path, report: "AuditReport", protocol: str, failures: list[str], *, synthetic: bool
 ) -> None:
     """What was measured, what contradicts a claim, and where the page is."""
-    from privfed.cli.show import audit_table, statement_lines
+    from privfed.cli.show_audit import audit_table, statement_lines
     from privfed.evaluation import UNCOUNTED
 
     page = out / "index.html"

@@ -8,13 +8,15 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from privfed import __version__
 from privfed.cli.failures import CommandError
-from privfed.data import Interactions
-from privfed.engines.checkpoint import Checkpoint
 from privfed.experiment.folder import CHECKPOINT, FORMAT, RECORD, FolderRecord, Kind
 from privfed.privacy import configure
+
+if TYPE_CHECKING:
+    from privfed.data import Interactions
 
 _A: dict[Kind, str] = {"run": "a run", "audit": "an audit"}
 
@@ -50,7 +52,7 @@ class DirectoryRecord(FolderRecord):
             raise CommandError(f"{folder} holds {_A[record.kind]}, not {_A[kind]}: give the folder of {_A[kind]}")
         return record
 
-    def check_data(self, interactions: Interactions, folder: Path) -> None:
+    def check_data(self, interactions: "Interactions", folder: Path) -> None:
         """Refuse data other than the run was trained on.
 
         Raises:
@@ -69,6 +71,8 @@ def checkpointed(folder: Path) -> None:
     Raises:
         CommandError: it has not.
     """
+    from privfed.engines.checkpoint import Checkpoint
+
     if not Checkpoint.exists(folder / CHECKPOINT):
         raise CommandError(f"{folder} has no checkpoint yet: let 'privfed run --out {folder} --resume' go on")
 

@@ -27,9 +27,13 @@ def export(
     The file holds the packed codes, their length and the original item ids; `privfed.methods.dfmr.codes.ItemCodes.load`
     reads it, and `recommend` there ranks items for a packed user code. User codes are private and are not in it.
     """
-    from privfed.cli.recommender import item_codes, trained
+    from privfed.cli.directory import DirectoryRecord
 
     screen = Screen(as_json, quiet)
+    DirectoryRecord.read(directory, "run")
+
+    from privfed.cli.recommender import item_codes, trained
+
     experiment, interactions, next_round = trained(directory, screen)
     codes = item_codes(experiment, interactions)
     if codes is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from privfed.contracts import MethodProfile
     from privfed.methods import Method
     from privfed.methods.attack_surface import AttackSurface
 
@@ -30,6 +31,7 @@ def document(name: str, method: "Method") -> Document:
 
     from privfed.cli.compatibility import EXAMPLES, refusal
     from privfed.cli.ranges import values
+    from privfed.setup.refusals import method_profile
 
     fields = method.config.model_fields.items()
     properties = method.config.model_json_schema().get("properties", {})
@@ -39,6 +41,7 @@ def document(name: str, method: "Method") -> Document:
         "source": method.source,
         "server_reads": method.disclosure.reads,
         "release": method.traits.release,
+        "profile": asdict(method_profile(method)),
         "host_work": method.training.host_work,
         "settings": {
             key: {
@@ -91,20 +94,38 @@ def documents(names: list[str] | None = None) -> list[Document]:
     Args:
         names: of registered methods or of variables in files; None for all that are registered.
     """
-    from importlib.metadata import entry_points
-
-    entries = {entry.name: entry.value for entry in entry_points(group="privfed.methods")}
-    known = stored()["methods"]
+    from privfed.methods.registry import entries
 
     def one(name: str) -> Document:
-        if (value := entries.get(name)) in known:
-            found: Document = known[value]
-            return found
         from privfed.methods import method
 
-        return document(name, method(name))
+        return _of_this_package(name) or document(name, method(name))
 
-    return [one(name) for name in (sorted(entries) if names is None else names)]
+    return [one(name) for name in (sorted(entries()) if names is None else names)]
+
+
+def profile(name: str) -> "tuple[str, MethodProfile]":
+    """A method's own name and what mechanisms have to know of it, whatever its settings."""
+    from privfed.contracts import MethodProfile
+
+    if known := _of_this_package(name.partition(":")[0]):
+        return known["name"], MethodProfile(**known["profile"])
+    from privfed.methods import method
+    from privfed.setup.refusals import method_profile
+
+    registered = method(name)
+    return registered.name, method_profile(registered)
+
+
+def _of_this_package(name: str) -> Document | None:
+    """The document of a method that the file has, under its own name; None of others."""
+    from privfed.methods.own import of_this_process
+    from privfed.methods.registry import entries
+
+    if of_this_process(name) is not None or name not in entries():
+        return None
+    found: Document | None = stored()["methods"].get(entries()[name].value)
+    return found
 
 
 def content() -> Document:

@@ -29,6 +29,14 @@ PolicyFile = Annotated[
 ]
 
 
+def refuse_unreadable(fail_if: list[str] | None, policy_file: Path | None) -> None:
+    """Refuse a rule that cannot be read, before anything is trained or drawn."""
+    if fail_if or policy_file:
+        from privfed.audit.report.thresholds import ThresholdPolicy
+
+        ThresholdPolicy.read(fail_if or (), policy_file)
+
+
 def broken(report: "AuditReport", fail_if: list[str] | None, policy_file: Path | None) -> list[str]:
     """Every setting that breaks a rule, in a sentence each."""
     from privfed.audit.report.thresholds import ThresholdPolicy

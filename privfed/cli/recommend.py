@@ -69,6 +69,10 @@ def recommend(
 
 
 def _for_many(directory: Path, file: Path | None, k: int, out: Path, screen: Screen, device: str) -> None:
+    from privfed.cli.directory import DirectoryRecord
+
+    DirectoryRecord.read(directory, "run")
+
     from privfed.cli.recommendation_lists import codes_of, lists, writer
     from privfed.cli.recommender import trained
 
@@ -98,6 +102,10 @@ def _for_many(directory: Path, file: Path | None, k: int, out: Path, screen: Scr
 
 
 def _for_one(directory: Path, user: str, k: int, screen: Screen, device: str) -> None:
+    from privfed.cli.directory import DirectoryRecord
+
+    DirectoryRecord.read(directory, "run")
+
     from privfed.audit.report import formatting
     from privfed.cli.recommender import best, trained, user_code
     from privfed.cli.show import card_line, synthetic_mark

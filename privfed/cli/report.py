@@ -28,14 +28,15 @@ def report(
     report.json stays as it is. The exit code is 1 when the numbers contradict a claim, or a threshold is
     broken.
     """
-    from privfed.audit.publish import publish
-    from privfed.audit.report.conclusions import conclude
     from privfed.audit.report.records import read_report
-    from privfed.audit.report.thresholds import ThresholdPolicy
 
     screen = Screen(as_json, quiet)
-    ThresholdPolicy.read(fail_if or (), policy_file)
+    policy.refuse_unreadable(fail_if, policy_file)
     stored = read_report(report_of(directory))
+
+    from privfed.audit.publish import publish
+    from privfed.audit.report.conclusions import conclude
+
     with screen.working("Drawing"):
         concluded = conclude(stored)
         page = publish(concluded, directory)

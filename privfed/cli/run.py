@@ -120,25 +120,18 @@ def run(
     Before training it says what the run will cost in privacy, bytes and time; at the end how good it is beside
     popularity (where ratings are predicted, beside their means), and what is guaranteed.
     """
-    from privfed.cli import directory, start, training
+    from privfed.cli import directory
     from privfed.cli import settings as read
     from privfed.cli.failures import CommandError
-    from privfed.cli.show import card_line, forecast_lines, split_line, synthetic_mark
-    from privfed.compute.processes import Processes
-    from privfed.data import split
-    from privfed.experiment import Experiment
-    from privfed.experiment.baseline import held_out
+    from privfed.compute.launched import launched_processes
     from privfed.experiment.folder import CLIENT_STATE
     from privfed.setup.controls import SILENT, control_sentence
-    from privfed.setup.sizing import size
 
-    processes = Processes.launched()
-    screen = Screen(as_json and processes.first, quiet or not processes.first)
     flags: read.Layer = {
         "data": data,
         "rounds": rounds,
         "seed": seed,
-        "privacy": None if epsilon or tiers else privacy,
+        "privacy": None if _has_budget(epsilon, tiers) else privacy,
         "protocol": protocol,
         "control": control,
         "device": device,
@@ -154,14 +147,25 @@ def run(
         *changes,
         *(read.read_boost(text) for text in boost or ()),
     ]
-    chosen, source = read.run_config([*_defaults(record, untapped=processes.size > 1), *given])
+    chosen, source = read.run_config([*_defaults(record, untapped=launched_processes() > 1), *given])
     out = out or directory.free_folder(chosen.method_name)
+    begun = None if record is None else record.experiment().model_dump(mode="json")
+    if record is None:
+        directory.refuse_foreign(out, "run")
+
+    from privfed.cli import start, training
+    from privfed.cli.show import card_line, forecast_lines, split_line, synthetic_mark
+    from privfed.compute.processes import Processes
+    from privfed.data import split
+    from privfed.experiment import Experiment
+    from privfed.experiment.baseline import held_out
+    from privfed.setup.sizing import size
+
+    processes = Processes.launched()
+    screen = Screen(as_json and processes.first, quiet or not processes.first)
     with processes.in_turn():
         interactions = read.load_data(source, screen)
-    begun = None if record is None else record.experiment().model_dump(mode="json")
-    if record is None and processes.first:
-        directory.refuse_foreign(out, "run")
-    chosen = read.fitted_to(chosen, source, interactions)
+    chosen = chosen.model_copy(update=read.fitted_to(source, chosen.split, interactions))
     parts = split(interactions, chosen.split)
     chosen, choices = size(_within(epsilon, tiers, privacy, chosen, parts.train.n_users), parts)
     if begun is not None and (other := read.first_difference(begun, chosen.model_dump(mode="json"))):
@@ -175,8 +179,10 @@ def run(
         )
     record.check_data(interactions, out)
     with screen.working(f"Setting {chosen.method_name} up: first parameters, and padding where the plan has some"):
-        kept = {"memory": None, "disk": out / CLIENT_STATE}.get(client_state, Path(client_state))
-        experiment = Experiment(chosen, parts, processes=processes, client_state=kept)
+        experiment = Experiment(
+            chosen, parts, processes=processes,
+            client_state={"memory": None, "disk": out / CLIENT_STATE}.get(client_state, Path(client_state)),
+        )  # fmt: skip
     origin = start.begin(experiment, start_from, out if resume else None, record, screen)
     evaluated = held_out(experiment)
     if not processes.first:
@@ -207,17 +213,23 @@ def run(
     _tell(screen, out, experiment, interactions, result, forecast, origin)
 
 
-def _within(
-    epsilon: float | None, tiers: str | None, privacy: str | None, config: "ExperimentConfig", population: int
-) -> "ExperimentConfig":
-    """The same run behind a plan for `--epsilon` or `--tiers`, where one is given; noise is sized with the rest."""
+def _has_budget(epsilon: float | None, tiers: str | None) -> bool:
+    """Whether noise is to be sized for a total, which is everybody's or of each tier."""
     from privfed.cli.failures import CommandError
-    from privfed.setup.target_plan import plan_for_epsilon, plan_for_tiers
 
     if epsilon is not None and tiers is not None:
         raise CommandError(
             f"--epsilon {epsilon:g} is for everybody and --tiers {tiers} for each tier: give one of them"
         )
+    return bool(epsilon or tiers)
+
+
+def _within(
+    epsilon: float | None, tiers: str | None, privacy: str | None, config: "ExperimentConfig", population: int
+) -> "ExperimentConfig":
+    """The same run behind a plan for `--epsilon` or `--tiers`, where one is given; noise is sized with the rest."""
+    from privfed.setup.target_plan import plan_for_epsilon, plan_for_tiers
+
     configured = None if config.privacy.mechanism.kind == "unprotected" else config.privacy
     if tiers is not None:
         plan = plan_for_tiers(tiers, config.registered(), population, plan=privacy or configured)

@@ -12,26 +12,29 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from privfed.audit.grid import AuditConfig
 from privfed.cli.failures import CommandError
+from privfed.cli.listing import profile
 from privfed.cli.screen import Screen
-from privfed.data import DataError, Interactions, SplitSpec, catalogue, fitted, load, terms_once
+from privfed.data import DataError, SplitSpec, catalogue
 from privfed.evaluation import HONEST, PAPER
-from privfed.methods import MethodConfig, method, methods, refreshed
+from privfed.methods import method, refreshed
 from privfed.methods.own import in_file
+from privfed.methods.registry import entries, refuse_unknown
 from privfed.privacy import PlanError, PrivacyPlan, configure
 from privfed.privacy.errors import nearest
 from privfed.privacy.refusals import method_refusal
 from privfed.setup import method_settings
 from privfed.setup.config import ExperimentConfig
-from privfed.setup.refusals import method_profile
+
+if TYPE_CHECKING:
+    from privfed.data import Interactions
+    from privfed.methods import MethodConfig
 
 Layer = dict[str, Any]
-Config = TypeVar("Config", ExperimentConfig, AuditConfig)
 
 FALLBACK_DATA = "synthetic"
 _PROTOCOLS: dict[str, Layer] = {
@@ -111,7 +114,7 @@ def combine(layers: Sequence[Layer]) -> Layer:
     """One dictionary from layers, later ones winning field by field."""
     result: Layer = {}
     for layer in layers:
-        result = _overlay(result, _expanded(layer))
+        result = overlay(result, expanded(layer))
     return result
 
 
@@ -122,19 +125,21 @@ def run_config(layers: Sequence[Layer]) -> tuple[ExperimentConfig, DataSource]:
         ValueError: a bad key or value, in one sentence that names it.
     """
     fields = combine(layers)
-    if not _table(fields, "method").get("name"):
+    if not (name := table_of(fields, "method").get("name")):
         raise CommandError(
-            f"no method is named: choose one of {', '.join(methods())}, for example privfed run gpfedrec"
+            f"no method is named: choose one of {', '.join(sorted(entries()))}, for example privfed run gpfedrec"
         )
-    source = _take_source(fields, ExperimentConfig)
-    if method(str(fields["method"]["name"])).traits.uploads_once:
-        fields.setdefault("rounds", 1)
+    refuse_unknown(str(name))
+    source = take_source(fields, ExperimentConfig)
+    refuse_missing(source)
     if isinstance(privacy := fields.get("privacy"), dict) and not privacy.keys() & {"epsilon", "target_epsilon"}:
         privacy.setdefault("mechanism", {"kind": "unprotected"})
     config = configure(ExperimentConfig, fields)
-    _check(config.method, config.privacy)
-    if "rounds" not in fields and (own := config.registered().training.rounds(config.settings())):
-        config = config.model_copy(update={"rounds": own})
+    check(config.method, config.privacy)
+    if "rounds" not in fields:
+        registered = config.registered()
+        own = 1 if registered.traits.uploads_once else registered.training.rounds(config.settings())
+        config = config.model_copy(update={"rounds": own or config.rounds})
     return config, source
 
 
@@ -153,85 +158,15 @@ def of_the_method(file: Layer, argument: str | None, settings: Sequence[Layer]) 
     Raises:
         CommandError: they are of another.
     """
-    table = _expanded({key: file[key] for key in ("method",) if key in file}).get("method")
+    table = expanded({key: file[key] for key in ("method",) if key in file}).get("method")
     other = table.get("name") if isinstance(table, dict) else None
-    name = _table(combine([{"method": {"name": argument}}, *settings]), "method").get("name")
+    name = table_of(combine([{"method": {"name": argument}}, *settings]), "method").get("name")
     if isinstance(name, str) and other is not None and str(other).partition(":")[0] != name.partition(":")[0]:
         raise CommandError(
             f"the file's [method] table is of {other}, and {'METHOD' if name == argument else '--set method.name'} is "
             f"{name}: leave that out, or take name and settings of {other} out of the file"
         )
     return file
-
-
-def audit_config(file: Layer, flags: Layer, settings: Sequence[Layer]) -> tuple[AuditConfig, DataSource]:
-    """The configuration of an audit, and where its data come from.
-
-    `method.x` and `privacy.x` in a `--set` change every method and plan of the grid that has such a field.
-
-    Raises:
-        ValueError: a bad key or value, in one sentence that names it.
-    """
-    spread = [layer for layer in settings if layer.keys() & {"method", "privacy"}]
-    fields = combine([file, flags, *(layer for layer in settings if layer not in spread)])
-    source = _take_source(fields, AuditConfig)
-    if "variants" in fields:
-        if also := [key for key in ("methods", "plans") if key in fields]:
-            raise CommandError(f"variants stand beside {' and '.join(also)}: give methods and plans, or variants alone")
-        fields["variants"] = [_expanded(_variant(variant)) for variant in _several(fields["variants"], "variants")]
-    else:
-        _fill_grid(fields)
-    if isinstance(seeds := fields.get("seeds"), int):
-        fields["seeds"] = list(range(seeds))
-    for layer in spread:
-        for key, change in _expanded(layer).items():
-            _change_grid(fields, key, change)
-    config = configure(AuditConfig, fields)
-    if config.protocol.task == "rating":
-        raise CommandError(
-            "an audit compares rankings, and protocol.task is rating: choose task=ranking here, and predict ratings "
-            "with 'privfed run'"
-        )
-    for variant in config.grid():
-        _check(variant.method, variant.privacy)
-    return config, source
-
-
-def _change_grid(fields: Layer, key: str, change: Any) -> None:
-    """Change `method` or `privacy` all over a grid.
-
-    Raises:
-        CommandError: it names one method, where all of the grid have theirs.
-    """
-    if key == "method" and isinstance(change, dict) and "name" in change:
-        raise CommandError(
-            f"--set method.name={change['name']} would put one method in the place of all that are audited: name it by "
-            f"--method {change['name']}"
-        )
-    if "variants" in fields:
-        changed = _spread([variant[key] for variant in fields["variants"]], change, key)
-        fields["variants"] = [{**variant, key: new} for variant, new in zip(fields["variants"], changed, strict=True)]
-    else:
-        table = "methods" if key == "method" else "plans"
-        fields[table] = _spread(fields[table], change, key)
-
-
-def _fill_grid(fields: Layer) -> None:
-    """Methods and plans with their tables; what is missing is the default grid."""
-    fields["methods"] = [_named(m) for m in _several(fields.get("methods", ["gpfedrec"]), "methods")]
-    if not fields["methods"]:
-        raise PlanError("methods = [] is not allowed: name at least one method")
-    first = str(fields["methods"][0].get("name", ""))
-    if "plans" in fields:
-        fields["plans"] = [_plan(p) for p in _several(fields["plans"], "plans")]
-    else:
-        fields["plans"] = [plan.to_dict() for plan in AuditConfig.for_method(first).plans]
-
-
-def _variant(variant: Any) -> Layer:
-    if not isinstance(variant, dict) or not variant.keys() >= {"method", "privacy"}:
-        raise PlanError(f"variants: {variant!r} is not allowed: each must be a table with method and privacy")
-    return variant
 
 
 def split_spec(settings: Sequence[str]) -> SplitSpec:
@@ -244,36 +179,53 @@ def split_spec(settings: Sequence[str]) -> SplitSpec:
     if other := [key for key, value in fields.items() if key != "split" or not isinstance(value, dict)]:
         raise CommandError(f"--set {other[0]}=... means nothing here: set a field of the split, as split.target=buy")
     try:
-        return configure(SplitSpec, _table(fields, "split"))
+        return configure(SplitSpec, table_of(fields, "split"))
     except PlanError as error:
         raise PlanError(f"split.{error}") from error
 
 
-def load_data(source: DataSource, screen: Screen) -> Interactions:
+def refuse_missing(source: DataSource) -> None:
+    """Refuse data that somebody chose and that are nowhere, before anything is loaded for them.
+
+    Raises:
+        DataError, CommandError: there are none of that name or at that path.
+    """
+    name = source.name
+    path, root = Path(name).expanduser(), os.environ.get(catalogue.ENVIRONMENT)
+    if path.exists() or (root and (Path(root).expanduser() / name).exists()):
+        return
+    if os.sep in name or path.suffix:
+        raise CommandError(f"there is no file or folder {name}: correct the path, or see 'privfed data list'")
+    if source.chosen:
+        catalogue.find(name)
+
+
+def load_data(source: DataSource, screen: Screen) -> "Interactions":
     """Load the data, say once on what terms, and fall back to generated data where nobody chose.
 
     Raises:
         DataError, CommandError: they are not to be had, or unfit.
     """
-    name = source.name
-    if _is_a_missing_path(name):
-        raise CommandError(f"there is no file or folder {name}: correct the path, or see 'privfed data list'")
+    from privfed.data import load, terms_once
+
+    refuse_missing(source)
     try:
-        interactions = load(name, columns=source.columns, progress=screen.note)
+        interactions = load(source.name, columns=source.columns, progress=screen.note)
     except DataError as error:
         if source.chosen:
             raise
         screen.note(f"{error}\nGoing on with generated data ({FALLBACK_DATA}); no number from it is a measurement.")
         return load(FALLBACK_DATA)
-    if not screen.quiet and (terms := terms_once(name)):
-        screen.note(f"Terms of {name}: {terms}")
+    if not screen.quiet and (terms := terms_once(source.name)):
+        screen.note(f"Terms of {source.name}: {terms}")
     return interactions
 
 
-def fitted_to(config: Config, source: DataSource, interactions: Interactions) -> Config:
-    """The configuration with the data that were found, and with their kind of split where none was chosen."""
-    name = config.data if source.chosen else interactions.name
-    return config.model_copy(update={"data": name, "split": fitted(config.split, interactions)})
+def fitted_to(source: DataSource, given: SplitSpec, interactions: "Interactions") -> Layer:
+    """What a configuration says of the data that were found, with their kind of split where none was chosen."""
+    from privfed.data import fitted
+
+    return {"data": source.name if source.chosen else interactions.name, "split": fitted(given, interactions)}
 
 
 def absolute(name: str) -> str:
@@ -294,7 +246,8 @@ def first_difference(one: Mapping[str, Any], other: Mapping[str, Any], prefix: s
     return None
 
 
-def _overlay(base: Layer, change: Layer, path: str = "") -> Layer:
+def overlay(base: Layer, change: Layer, path: str = "") -> Layer:
+    """A layer above another, field by field."""
     tag = _TAGS.get(path)
     if tag and tag in change and _kind(change[tag]) != _kind(base.get(tag, change[tag])):
         base = {}
@@ -302,7 +255,7 @@ def _overlay(base: Layer, change: Layer, path: str = "") -> Layer:
     for key, value in change.items():
         below = f"{path}.{key}" if path else key
         old = merged.get(key)
-        merged[key] = _overlay(old if isinstance(old, dict) else {}, value, below) if isinstance(value, dict) else value
+        merged[key] = overlay(old if isinstance(old, dict) else {}, value, below) if isinstance(value, dict) else value
     return merged
 
 
@@ -311,7 +264,7 @@ def _kind(tag: Any) -> Any:
     return tag.partition(":")[0] if isinstance(tag, str) and not in_file(tag) else tag
 
 
-def _expanded(layer: Layer) -> Layer:
+def expanded(layer: Layer) -> Layer:
     """The layer with words for a method, a plan or a protocol replaced by their tables."""
     plain = dict(layer)
     preset: Layer = {}
@@ -320,32 +273,29 @@ def _expanded(layer: Layer) -> Layer:
             raise CommandError(f"protocol {word!r} is not known{nearest(word, _PROTOCOLS)}")
         preset = _PROTOCOLS[plain.pop("protocol")]
     if "privacy" in plain:
-        plain["privacy"] = _plan(plain["privacy"])
+        plain["privacy"] = plan_table(plain["privacy"])
     if isinstance(plain.get("method"), str):
-        plain["method"] = _named(plain["method"])
-    return _overlay(preset, plain)
+        plain["method"] = named(plain["method"])
+    return overlay(preset, plain)
 
 
-def _named(settings: Any) -> Any:
+def named(settings: Any) -> Any:
+    """A method in a word, as a table."""
     return {"name": settings} if isinstance(settings, str) else settings
 
 
-def _plan(plan: Any) -> Any:
+def plan_table(plan: Any) -> Any:
+    """A plan in words, as a table."""
     return PrivacyPlan.parse(plan).to_dict() if isinstance(plan, str) else plan
 
 
-def _several(value: Any, key: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise PlanError(f"{key} = {value!r} is not allowed: it must be a list of names or tables")
-    return value
-
-
-def _table(fields: Layer, key: str) -> Layer:
+def table_of(fields: Layer, key: str) -> Layer:
+    """The table under a key; empty where there is none."""
     table = fields.get(key, {})
     return table if isinstance(table, dict) else {}
 
 
-def _take_source(fields: Layer, model: type[BaseModel]) -> DataSource:
+def take_source(fields: Layer, model: type[BaseModel]) -> DataSource:
     """Take what names the data out of the fields, which keep `data` alone."""
     columns, chosen = fields.pop("columns", None), "data" in fields
     if columns is not None and not (
@@ -359,45 +309,16 @@ def _take_source(fields: Layer, model: type[BaseModel]) -> DataSource:
     return DataSource(fields["data"], columns, chosen)
 
 
-def _spread(tables: Sequence[Layer], change: Any, key: str) -> list[Layer]:
-    """`change` made to every table that has its field.
-
-    Raises:
-        PlanError: none of them has.
-    """
-    changed, problems = [], []
-    for table in tables:
-        new = _overlay({key: table}, {key: change})[key]
-        try:
-            _validate(new, key)
-        except PlanError as error:
-            problems.append(error)
-            new = table
-        changed.append(new)
-    if len(problems) == len(tables):
-        raise problems[0]
-    return changed
+def check(settings: Layer, plan: PrivacyPlan) -> None:
+    """Refuse a plan that hides what the method needs, and settings that the method does not have."""
+    name, known = profile(str(settings["name"]))
+    if reason := method_refusal(plan, known):
+        raise PlanError(f"the plan '{plan.name}' does not fit {name}: {reason}")
+    checked_settings(settings)
 
 
-def _validate(table: Layer, key: str) -> None:
-    if key == "method":
-        _method_settings(table)
-        return
-    try:
-        configure(PrivacyPlan, table)
-    except PlanError as error:
-        raise PlanError(f"privacy.{error}") from error
-
-
-def _check(settings: Layer, plan: PrivacyPlan) -> None:
-    """Refuse settings that the method does not have, and a plan that hides what it needs."""
-    _method_settings(settings)
-    registered = method(str(settings["name"]))
-    if reason := method_refusal(plan, method_profile(registered)):
-        raise PlanError(f"the plan '{plan.name}' does not fit {registered.name}: {reason}")
-
-
-def _method_settings(table: Layer) -> MethodConfig:
+def checked_settings(table: Layer) -> "MethodConfig":
+    """The settings of a method, which has to have them."""
     registered = method(str(table.get("name", "")))
     try:
         return configure(
@@ -405,13 +326,6 @@ def _method_settings(table: Layer) -> MethodConfig:
         )
     except PlanError as error:
         raise PlanError(f"method.{error}") from error
-
-
-def _is_a_missing_path(name: str) -> bool:
-    path = Path(name).expanduser()
-    root = os.environ.get(catalogue.ENVIRONMENT)
-    looks_like_one = os.sep in name or bool(path.suffix)
-    return looks_like_one and not path.exists() and not (root and (Path(root).expanduser() / name).exists())
 
 
 def _without_null(value: Any) -> Any:

@@ -10,7 +10,6 @@ from privfed.cli.failures import CommandError
 from privfed.cli.screen import Screen
 from privfed.experiment import Experiment
 from privfed.federation import Message
-from privfed.methods.shared.warm_start import NoStartError
 
 START = "start.safetensors"
 Origin = dict[str, str]
@@ -39,6 +38,8 @@ def begin(
         return _resumed(experiment, source, resumed)
     if source is None:
         return None
+    from privfed.methods.shared.warm_start import NoStartError
+
     message = _published(experiment, source, record, screen)
     config, state = experiment.config, experiment.server.state()
     try:

@@ -1,23 +1,24 @@
 """`--epsilon` of an audit: every method of it behind noise that keeps whole runs within these totals."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from privfed.audit.grid import AuditConfig, Variant
-from privfed.data import Interactions, split
+from privfed.audit.config import AuditConfig, Variant
 from privfed.methods import method
 from privfed.privacy import configure
 from privfed.setup import method_settings
 from privfed.setup.config import ExperimentConfig
-from privfed.setup.sizing import size
-from privfed.setup.target_plan import plan_for_epsilon
+
+if TYPE_CHECKING:
+    from privfed.data import Interactions
 
 PUBLISHED, PRIVATE = "gpfedrec:published", "private-gram"
 DEFAULT_EPSILONS = (8.0, 1.0)
 
 
-def audited_within(epsilons: Sequence[float], config: AuditConfig, interactions: Interactions) -> AuditConfig:
+def audited_within(epsilons: Sequence[float], config: AuditConfig, interactions: "Interactions") -> AuditConfig:
     """The audit with every method of it behind plans for these epsilons, besides the plans that it has."""
     different: list[dict[str, JsonValue]] = []
     for variant in config.grid():
@@ -26,7 +27,7 @@ def audited_within(epsilons: Sequence[float], config: AuditConfig, interactions:
     return _with(config, interactions, [(table, epsilon) for table in different for epsilon in epsilons])
 
 
-def default_grid(epsilons: Sequence[float], config: AuditConfig, interactions: Interactions) -> AuditConfig:
+def default_grid(epsilons: Sequence[float], config: AuditConfig, interactions: "Interactions") -> AuditConfig:
     """A system as published, the same behind local noise for the first epsilon, and `private-gram` at every one."""
     published = config.grid()[0].method
     private = [(method_settings(PRIVATE), epsilon) for epsilon in epsilons]
@@ -34,7 +35,7 @@ def default_grid(epsilons: Sequence[float], config: AuditConfig, interactions: I
 
 
 def _with(
-    config: AuditConfig, interactions: Interactions, wanted: Sequence[tuple[dict[str, JsonValue], float]]
+    config: AuditConfig, interactions: "Interactions", wanted: Sequence[tuple[dict[str, JsonValue], float]]
 ) -> AuditConfig:
     """The audit with methods within epsilons, besides the variants that it has."""
     sized = [_variant(table, epsilon, config, interactions) for table, epsilon in wanted]
@@ -46,7 +47,11 @@ def _with(
     return configure(AuditConfig, fields)
 
 
-def _variant(table: dict[str, JsonValue], epsilon: float, config: AuditConfig, interactions: Interactions) -> Variant:
+def _variant(table: dict[str, JsonValue], epsilon: float, config: AuditConfig, interactions: "Interactions") -> Variant:
+    from privfed.data import split
+    from privfed.setup.sizing import size
+    from privfed.setup.target_plan import plan_for_epsilon
+
     registered = method(str(table["name"]))
     rounds = 1 if registered.traits.uploads_once else None
     parts = split(interactions, config.split)

@@ -11,7 +11,6 @@ exchange is not protected, as nothing in a simulation is.
 """
 
 import atexit
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor, distributed
 
+from privfed.compute.launched import launched_processes
 from secure_agg.encoding import RingElements
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class Processes:
         Raises:
             ProcessesError: torchrun's variables are there, but the processes do not find each other.
         """
-        if not distributed.is_torchelastic_launched() or int(os.environ["WORLD_SIZE"]) == 1:
+        if launched_processes() == 1:
             return ALONE
         if not distributed.is_initialized():
             try:

@@ -5,22 +5,28 @@ parts = split(interactions, SplitSpec(kind="leave_one_out"))
 print(parts.describe())
 """
 
-from privfed.data import catalogue
-from privfed.data.attributes import ATTRIBUTES, Attribute, UserClasses, user_classes
-from privfed.data.catalogue import Dataset, Located, fetch, find, load, terms_once
-from privfed.data.donors import Donors
-from privfed.data.errors import DataError, DataWarning
-from privfed.data.frames import from_frames
-from privfed.data.funnel import FunnelSpec, generate_funnel
-from privfed.data.histories import Histories
-from privfed.data.interactions import DatasetCard, Interactions, build
-from privfed.data.overview import Overview, overview
-from privfed.data.population import SyntheticSpec
-from privfed.data.ratings import behaviours_from_ratings
-from privfed.data.reading import Reading
-from privfed.data.sources.id_lists import read_ids
-from privfed.data.splits import PartRatings, Split, SplitSpec, default_fields, fitted, split
-from privfed.data.synthetic import generate
+from typing import TYPE_CHECKING
+
+from privfed.lazy import load_lazily
+
+if TYPE_CHECKING:
+    from privfed.data.attributes import ATTRIBUTES, Attribute, UserClasses, user_classes
+    from privfed.data.catalogue import Dataset, Located, fetch, find, terms_once
+    from privfed.data.donors import Donors
+    from privfed.data.errors import DataError, DataWarning
+    from privfed.data.frames import from_frames
+    from privfed.data.funnel import generate_funnel
+    from privfed.data.histories import Histories
+    from privfed.data.interactions import DatasetCard, Interactions, build
+    from privfed.data.loading import load
+    from privfed.data.overview import Overview, overview
+    from privfed.data.ratings import behaviours_from_ratings
+    from privfed.data.reading import Reading
+    from privfed.data.sources.id_lists import read_ids
+    from privfed.data.split_spec import SplitSpec
+    from privfed.data.splits import PartRatings, Split, default_fields, fitted, split
+    from privfed.data.synthetic import generate
+    from privfed.data.synthetic_spec import FunnelSpec, SyntheticSpec
 
 __all__ = [
     "ATTRIBUTES",
@@ -43,7 +49,6 @@ __all__ = [
     "UserClasses",
     "behaviours_from_ratings",
     "build",
-    "catalogue",
     "default_fields",
     "fetch",
     "find",
@@ -58,3 +63,5 @@ __all__ = [
     "terms_once",
     "user_classes",
 ]
+
+load_lazily(__name__)

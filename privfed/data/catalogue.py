@@ -9,21 +9,14 @@ SHA-256.
 
 import importlib.util
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from privfed.data import sources
 from privfed.data.downloads import Download, Progress, cache_folder, sha256
 from privfed.data.errors import DataError
-from privfed.data.funnel import FUNNELS, generate_funnel
-from privfed.data.interactions import Duplicates, Interactions
-from privfed.data.options import BuildOptions
-from privfed.data.population import TERMS
-from privfed.data.ratings import behaviours_from_ratings
-from privfed.data.sources import movielens_100k
-from privfed.data.synthetic import SPECS, generate
+from privfed.data.sources import layouts, movielens_terms
+from privfed.data.synthetic_spec import FUNNELS, SPECS, TERMS
 
 ENVIRONMENT = "PRIVFED_DATA"
 
@@ -82,7 +75,7 @@ class Located:
 _ML_100K = Dataset(
     "ml-100k",
     "MovieLens-100K: 943 users, 1,682 movies, 100,000 timed ratings; gender, age, occupation",
-    movielens_100k.TERMS,
+    movielens_terms.TERMS,
     files=("u.data", "ml-100k.inter"),
     downloads=(
         Download(
@@ -109,7 +102,7 @@ _DATASETS = {
         Dataset(
             "ml-1m",
             "MovieLens-1M: 6,040 users, 3,883 movies (3,706 rated), 1,000,209 timed ratings; gender, age, occupation",
-            movielens_100k.TERMS,
+            movielens_terms.TERMS,
             files=("ratings.dat", "ml-1m.inter"),
             downloads=(
                 Download(
@@ -157,7 +150,7 @@ def find(name: str, path: str | os.PathLike[str] | None = None) -> Located | Non
     Raises:
         DataError: The name is unknown, or `path` or `PRIVFED_DATA` leads nowhere.
     """
-    dataset = _DATASETS.get(name)
+    dataset = dataset_of(name)
     if dataset is not None and dataset.synthetic:
         return Located(name, None, "generated")
     sought = dataset.sought if dataset else name
@@ -205,62 +198,7 @@ def fetch(name: str, progress: Progress | None = None) -> Located:
             return Located(name, download.fetch(progress or _say_nothing), "a fresh download")
         except DataError as failure:
             failures.append(str(failure))
-    raise DataError(f"{name} is not on this machine and cannot be fetched ({'; '.join(failures)}): {_ways_out(name)}")
-
-
-def load(
-    name_or_path: str | os.PathLike[str],
-    *,
-    path: str | os.PathLike[str] | None = None,
-    columns: Mapping[str, str] | None = None,
-    duplicates: Duplicates = "drop",
-    min_per_user: int = 1,
-    offline: bool = False,
-    progress: Progress | None = None,
-) -> Interactions:
-    """A data set, by name or from a folder, archive or file.
-
-    Args:
-        name_or_path: A name of the catalogue or of something in `PRIVFED_DATA`, or a path.
-        path: Where the named data set lies, instead of looking for it.
-        columns: Role (user, item, timestamp, order, rating, behaviour, split) -> column, for tables and
-            atomic files.
-        duplicates: "drop" keeps the earliest of the rows with equal user and item; "keep" keeps them all.
-        min_per_user: Leave out users with fewer rows than this.
-        offline: Never download.
-        progress: Called with one line for each step of a download, and for what a person should know about the data;
-            without it the latter are warnings.
-
-    Raises:
-        DataError: It is not to be had, or its content is unfit; the sentence says what to do.
-    """
-    name = os.fspath(name_or_path)
-    dataset = _DATASETS.get(name)
-    if dataset is not None and dataset.synthetic:
-        if path is not None or columns is not None:
-            message = f"{name} is generated and not read: leave path and columns out"
-            raise DataError(message, command_line=f"{name} is generated and has no columns to name: leave them out")
-        if name in FUNNELS:
-            return generate_funnel(FUNNELS[name], duplicates=duplicates, min_per_user=min_per_user)
-        return generate(SPECS[name], duplicates=duplicates, min_per_user=min_per_user)
-    if path is None and dataset is None and Path(name).exists():
-        located = Located(_stem(Path(name)), Path(name), "the path given")
-    elif found := find(name, path):
-        located = found
-    elif offline:
-        raise DataError(f"{name} is not on this machine and downloads are off: {_ways_out(name)}")
-    else:
-        located = fetch(name, progress)
-    options: BuildOptions = {
-        "name": located.name if dataset is None else dataset.sought,
-        "duplicates": duplicates,
-        "min_per_user": min_per_user,
-    }
-    if dataset is not None:
-        options["terms"] = dataset.terms
-    interactions = sources.read(located.path or Path(name), columns, **options)
-    interactions.reading.announce(progress)
-    return interactions if dataset is None or dataset.ratings_of is None else behaviours_from_ratings(interactions)
+    raise DataError(f"{name} is not on this machine and cannot be fetched ({'; '.join(failures)}): {ways_out(name)}")
 
 
 def terms_once(name: str) -> str | None:
@@ -268,7 +206,7 @@ def terms_once(name: str) -> str | None:
 
     A marker in the cache folder remembers it; where that cannot be written, the terms come every time.
     """
-    dataset = _DATASETS.get(name)
+    dataset = dataset_of(name)
     if dataset is None or dataset.synthetic:
         return None
     marker = cache_folder() / f"terms-of-{dataset.sought}-shown"
@@ -287,6 +225,11 @@ def list() -> tuple[Dataset, ...]:
     return tuple(_DATASETS.values())
 
 
+def dataset_of(name: str) -> Dataset | None:
+    """The data set of that name, or None."""
+    return _DATASETS.get(name)
+
+
 def others() -> tuple[str, ...]:
     """What lies in `PRIVFED_DATA` under a name that is not of the catalogue, and can be loaded by it."""
     named = os.environ.get(ENVIRONMENT)
@@ -299,10 +242,20 @@ def others() -> tuple[str, ...]:
     return tuple(name for name in names if name not in _DATASETS and _within(root, name))
 
 
+def ways_out(name: str) -> str:
+    """What to do where a data set cannot be had."""
+    dataset = dataset_of(name)
+    folder = dataset.sought if dataset else name
+    return (
+        f"connect to the network, set {ENVIRONMENT} to a folder that holds {folder}/, give its path, "
+        "or take generated data: 'synthetic'"
+    )
+
+
 def _within(root: Path, name: str) -> Path | None:
     """`root/name` or `root/name.zip`, where it is there and of a known layout."""
     for candidate in (root / name, root / f"{name}.zip"):
-        if candidate.is_file() or (candidate.is_dir() and sources.has_layout(candidate)):
+        if candidate.is_file() or (candidate.is_dir() and layouts.has_layout(candidate)):
             return candidate
     return None
 
@@ -320,20 +273,6 @@ def _inside_package(package: str) -> Path | None:
         if marker.is_file() and sha256(marker.read_bytes()) == _ATOMIC_100K_SHA256:
             return folder
     return None
-
-
-def _stem(path: Path) -> str:
-    resolved = path.resolve()
-    return resolved.name if resolved.is_dir() else Path(resolved.name.removesuffix(".gz")).stem
-
-
-def _ways_out(name: str) -> str:
-    dataset = _DATASETS.get(name)
-    folder = dataset.sought if dataset else name
-    return (
-        f"connect to the network, set {ENVIRONMENT} to a folder that holds {folder}/, give its path, "
-        "or take generated data: 'synthetic'"
-    )
 
 
 def _say_nothing(_: str) -> None:

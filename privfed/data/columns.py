@@ -9,12 +9,11 @@ from jaxtyping import Float64, Int64
 
 from privfed.data import identifiers
 from privfed.data.errors import DataError
+from privfed.data.split_spec import PARTS
 
 Column: TypeAlias = Iterable[Any]
 Where: TypeAlias = Callable[[int], str]
 Time: TypeAlias = Int64[np.ndarray, "interactions"] | Float64[np.ndarray, "interactions"]
-
-PARTS = ("train", "valid", "test")
 
 
 def ids(values: Column, what: str, where: Where) -> pd.Index:

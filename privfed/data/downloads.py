@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-import pooch
-
 from privfed.data.errors import DataError
 
 Progress: TypeAlias = Callable[[str], None]
@@ -22,6 +20,8 @@ _SECONDS_IN_ALL = 300
 
 def cache_folder() -> Path:
     """Folder of downloads: the user's cache folder for `privfed`, as the operating system names it."""
+    import pooch
+
     return Path(pooch.os_cache("privfed"))
 
 
@@ -98,6 +98,8 @@ class Download:
 
     def _get(self, target: Path) -> None:
         if not self.from_pip:
+            import pooch
+
             pooch.HTTPDownloader(timeout=_SECONDS_WITHOUT_ANSWER)(self.source, str(target), None)
             return
         asked = ["download", self.source, "--no-deps", "--only-binary=:all:", f"--dest={target.parent}"]

@@ -10,47 +10,16 @@ Every user has one time line. Of one pair the view comes before the cart and the
 no two rows of a user have the same second.
 """
 
-from typing import Annotated
-
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
-from pydantic import Field
 
 from privfed.data.interactions import Duplicates, Interactions, build
 from privfed.data.people import demographics
-from privfed.data.population import TERMS, SyntheticPopulation, SyntheticSpec, activity, choose, moments
+from privfed.data.population import SyntheticPopulation, activity, choose, moments
+from privfed.data.synthetic_spec import TERMS, FunnelSpec
 
 _LAG = 0.03
 """Mean share of a user's time line that lies between two steps of one pair."""
-
-
-class FunnelSpec(SyntheticSpec):
-    """Specification of a generated data set: `SyntheticSpec`, with interactions as views, and the funnel below.
-
-    Attributes:
-        cart_share: Share of views that become carts.
-        buy_share: Share of carts that become purchases.
-        keenness: Weight of the user's liking (variance about 1) against logistic noise in both steps.
-        without_view: Share of purchases that no view of the pair precedes.
-    """
-
-    name: Annotated[str, Field(pattern="synthetic")] = "synthetic-funnel"
-    n_users: Annotated[int, Field(ge=1)] = 1000
-    n_items: Annotated[int, Field(ge=2)] = 1500
-    mean_per_user: Annotated[float, Field(gt=0)] = 70
-    min_per_user: Annotated[int, Field(ge=1)] = 20
-    cart_share: Annotated[float, Field(gt=0, le=1)] = 0.35
-    buy_share: Annotated[float, Field(gt=0, le=1)] = 0.5
-    keenness: Annotated[float, Field(ge=0)] = 1.5
-    without_view: Annotated[float, Field(ge=0, le=0.9)] = 0.2
-
-
-FUNNELS = {
-    "synthetic-funnel": FunnelSpec(),
-    "synthetic-funnel-small": FunnelSpec(
-        name="synthetic-funnel-small", n_users=150, n_items=200, mean_per_user=40, min_per_user=20, sharpness=3.0
-    ),
-}
 
 
 def generate_funnel(spec: FunnelSpec, duplicates: Duplicates = "drop", min_per_user: int = 1) -> Interactions:

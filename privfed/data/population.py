@@ -14,14 +14,12 @@ something to find. Nobody is behind any of it.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float64, Int64
-from pydantic import BaseModel, ConfigDict, Field
 
-TERMS = "Generated from a seed: free to use, and about nobody."
+from privfed.data.synthetic_spec import SyntheticSpec
 
 _GENRES = (
     "Action", "Comedy", "Crime", "Documentary", "Drama", "Family", "Fantasy", "Horror", "Music", "Romance",
@@ -39,36 +37,6 @@ _SHARE_OF_MEN = 0.65
 _USERS_AT_ONCE = 512
 _START = 1_600_000_000
 _YEAR = 365 * 24 * 3600
-
-
-class SyntheticSpec(BaseModel):
-    """Specification of a generated data set.
-
-    Attributes:
-        name: Name of the data set; it contains "synthetic".
-        n_users: Users.
-        n_items: Size of the catalogue.
-        mean_per_user: Mean number of interactions of a user (what comes out is up to 10 % lower).
-        min_per_user: Fewest interactions of a user.
-        popularity: Zipf exponent of item popularity.
-        rank: Dimensions of taste.
-        sharpness: Weight of taste against popularity.
-        from_attributes: Share of the variance of taste that gender, age group and occupation explain.
-        seed: Seed; equal specs give equal data (on one platform: floating point may differ between two).
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: Annotated[str, Field(pattern="synthetic")] = "synthetic"
-    n_users: Annotated[int, Field(ge=1)] = 943
-    n_items: Annotated[int, Field(ge=2)] = 1682
-    mean_per_user: Annotated[float, Field(gt=0)] = 106
-    min_per_user: Annotated[int, Field(ge=1)] = 20
-    popularity: Annotated[float, Field(ge=0)] = 0.9
-    rank: Annotated[int, Field(ge=1)] = 8
-    sharpness: Annotated[float, Field(ge=0)] = 2.0
-    from_attributes: Annotated[float, Field(ge=0, le=1)] = 0.3
-    seed: Annotated[int, Field(ge=0)] = 0
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,8 @@ import numpy as np
 
 from privfed.data.interactions import Duplicates, Interactions, build
 from privfed.data.people import demographics
-from privfed.data.population import TERMS, SyntheticPopulation, SyntheticSpec, activity, choose, moments
-
-SPECS = {
-    "synthetic": SyntheticSpec(),
-    "synthetic-small": SyntheticSpec(
-        name="synthetic-small", n_users=120, n_items=200, mean_per_user=25, min_per_user=8, sharpness=3.0
-    ),
-}
+from privfed.data.population import SyntheticPopulation, activity, choose, moments
+from privfed.data.synthetic_spec import TERMS, SyntheticSpec
 
 
 def generate(spec: SyntheticSpec, duplicates: Duplicates = "drop", min_per_user: int = 1) -> Interactions:

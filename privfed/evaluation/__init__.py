@@ -5,24 +5,29 @@ evaluator.add(users, scores)
 print(evaluator.result().metric("hr", 10), HONEST.sentence())
 """
 
-from privfed.evaluation.boost import Boost
-from privfed.evaluation.errors import EvaluationError
-from privfed.evaluation.evaluator import Evaluator
-from privfed.evaluation.metric_vector import ChoiceVector, MetricVector, difference
-from privfed.evaluation.protocol import HONEST, PAPER, Protocol, Task
-from privfed.evaluation.ranking import Positions, positions, ties_decide, user_metrics
-from privfed.evaluation.result import (
-    BeyondAccuracy,
-    EvaluationResult,
-    Metric,
-    MetricName,
-    Part,
-    PrivateChoice,
-    Ratio,
-    RoundEvaluation,
-)
-from privfed.evaluation.settings import EvaluationSettings
-from privfed.evaluation.uncounted import COUNTED, UNCOUNTED, about_metrics
+from typing import TYPE_CHECKING
+
+from privfed.lazy import load_lazily
+
+if TYPE_CHECKING:
+    from privfed.evaluation.boost import Boost
+    from privfed.evaluation.errors import EvaluationError
+    from privfed.evaluation.evaluator import Evaluator
+    from privfed.evaluation.metric_vector import ChoiceVector, MetricVector, difference
+    from privfed.evaluation.protocol import HONEST, PAPER, Protocol, Task
+    from privfed.evaluation.ranking import Positions, positions, ties_decide, user_metrics
+    from privfed.evaluation.result import (
+        BeyondAccuracy,
+        EvaluationResult,
+        Metric,
+        MetricName,
+        Part,
+        PrivateChoice,
+        Ratio,
+        RoundEvaluation,
+    )
+    from privfed.evaluation.settings import EvaluationSettings
+    from privfed.evaluation.uncounted import COUNTED, UNCOUNTED, about_metrics
 
 __all__ = [
     "COUNTED",
@@ -52,3 +57,5 @@ __all__ = [
     "ties_decide",
     "user_metrics",
 ]
+
+load_lazily(__name__)

@@ -4,9 +4,16 @@
 come, the ledger before every release, and checkpoints from which a killed run continues to the same bits.
 """
 
-from privfed.experiment.driver import Experiment
-from privfed.experiment.evaluation import ExactEvaluation
-from privfed.experiment.result import RunResult
-from privfed.experiment.training import Progress, TrainingProgress
+from typing import TYPE_CHECKING
+
+from privfed.lazy import load_lazily
+
+if TYPE_CHECKING:
+    from privfed.experiment.driver import Experiment
+    from privfed.experiment.evaluation import ExactEvaluation
+    from privfed.experiment.result import RunResult
+    from privfed.experiment.training import Progress, TrainingProgress
 
 __all__ = ["ExactEvaluation", "Experiment", "Progress", "RunResult", "TrainingProgress"]
+
+load_lazily(__name__)

@@ -8,17 +8,20 @@ with popularity and the card of the data beside the result. Files count rounds f
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from privfed import __version__
-from privfed.data import DatasetCard
-from privfed.evaluation import EvaluationResult, RoundEvaluation
+from privfed.evaluation import EvaluationResult
 from privfed.evaluation.result import Ratio
-from privfed.experiment.result import RunResult
-from privfed.privacy import Ledger, configure
+from privfed.privacy import configure
 from privfed.setup.config import ExperimentConfig
+
+if TYPE_CHECKING:
+    from privfed.data import DatasetCard
+    from privfed.evaluation import RoundEvaluation
+    from privfed.experiment.result import RunResult
 
 FORMAT = 1
 RECORD, CHECKPOINT, CLIENT_STATE = "config.json", "checkpoint", "client-state"
@@ -85,7 +88,7 @@ class EvaluationRecord(BaseModel):
     clipped_fraction: float | None
 
 
-def metric_lines(history: Iterable[RoundEvaluation]) -> str:
+def metric_lines(history: "Iterable[RoundEvaluation]") -> str:
     """Lines of `metrics.jsonl`."""
     return "".join(
         json.dumps(
@@ -105,8 +108,10 @@ def metric_lines(history: Iterable[RoundEvaluation]) -> str:
     )
 
 
-def write_claims(folder: Path, result: RunResult, population: int) -> None:
+def write_claims(folder: Path, result: "RunResult", population: int) -> None:
     """Write the ledger and the guarantee of a finished run."""
+    from privfed.privacy import Ledger
+
     config = result.config
     ledger = Ledger.resume(config.privacy, population, folder / CHARGES, run=config.digest())
     write_json(folder / LEDGER, ledger.state() | {"notices": list(ledger.notices)})
@@ -115,10 +120,10 @@ def write_claims(folder: Path, result: RunResult, population: int) -> None:
 
 def write_evaluation(
     folder: Path,
-    result: RunResult,
+    result: "RunResult",
     popular: EvaluationResult | None,
     gain: Ratio | None,
-    card: DatasetCard,
+    card: "DatasetCard",
     split: str,
 ) -> None:
     """Write the result of a finished run on the test part, with what it has to be read with.

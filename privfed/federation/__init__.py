@@ -1,10 +1,15 @@
 """The words a method speaks: servers and clients that meet only at the wire, and addressed randomness."""
 
-from privfed.federation.messages import Call, Cohort, Individual, Message, Total
-from privfed.federation.parties import Clients, Federation, FederationError, Server, begin_query, perform
-from privfed.federation.private_state import MEMORY, PrivateState, Ranges, Start, StatefulClients, Storage, alike
-from privfed.federation.sharded_state import ClientStateError, ShardFolder
-from privfed.federation.streams import PUBLIC, SERVER, Purpose, Streams
+from typing import TYPE_CHECKING
+
+from privfed.lazy import load_lazily
+
+if TYPE_CHECKING:
+    from privfed.federation.messages import Call, Cohort, Individual, Message, Total
+    from privfed.federation.parties import Clients, Federation, FederationError, Server, begin_query, perform
+    from privfed.federation.private_state import MEMORY, PrivateState, Ranges, Start, StatefulClients, Storage, alike
+    from privfed.federation.sharded_state import ClientStateError, ShardFolder
+    from privfed.federation.streams import PUBLIC, SERVER, Purpose, Streams
 
 __all__ = [
     "MEMORY",
@@ -32,3 +37,5 @@ __all__ = [
     "begin_query",
     "perform",
 ]
+
+load_lazily(__name__)

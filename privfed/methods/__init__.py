@@ -5,22 +5,27 @@ the entry-point group `privfed.methods`. `privfed.methods.shared` holds what sev
 `privfed.methods.references` methods without privacy that others are compared with.
 """
 
-from privfed.methods.attack_surface import AttackSurface, ItemBlocks, NamedBlocks, NoItemRows
-from privfed.methods.client_data import BehaviourError, ClientData
-from privfed.methods.method import (
-    Disclosure,
-    Method,
-    MethodConfig,
-    NegativeSampling,
-    PlannedQuery,
-    PublicInfo,
-    ServerReads,
-    Training,
-)
-from privfed.methods.own import UnknownMethodError
-from privfed.methods.preset import PUBLISHED, Preset
-from privfed.methods.registry import method, methods, preset, refreshed
-from privfed.methods.torch_method import TorchConfig, TorchMethodError, torch_method
+from typing import TYPE_CHECKING
+
+from privfed.lazy import load_lazily
+
+if TYPE_CHECKING:
+    from privfed.methods.attack_surface import AttackSurface, ItemBlocks, NamedBlocks, NoItemRows
+    from privfed.methods.client_data import BehaviourError, ClientData
+    from privfed.methods.method import (
+        Disclosure,
+        Method,
+        MethodConfig,
+        NegativeSampling,
+        PlannedQuery,
+        PublicInfo,
+        ServerReads,
+        Training,
+    )
+    from privfed.methods.own import UnknownMethodError
+    from privfed.methods.preset import PUBLISHED, Preset
+    from privfed.methods.registry import method, methods, preset, refreshed
+    from privfed.methods.torch_method import TorchConfig, TorchMethodError, torch_method
 
 __all__ = [
     "PUBLISHED",
@@ -48,3 +53,5 @@ __all__ = [
     "refreshed",
     "torch_method",
 ]
+
+load_lazily(__name__)

@@ -5,10 +5,12 @@ import sys
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from privfed.methods.method import Method
+if TYPE_CHECKING:
+    from privfed.methods.method import Method
 
-_given: dict[str, Method] = {}
+_given: "dict[str, Method]" = {}
 
 
 class UnknownMethodError(ValueError):
@@ -19,13 +21,13 @@ class MethodFileError(UnknownMethodError):
     """A file does not hold the method that it is said to hold."""
 
 
-def add(method: Method) -> str:
+def add(method: "Method") -> str:
     """Make `method` known to this process by its name, which is returned; it replaces a former one of that name."""
     _given[method.name] = method
     return method.name
 
 
-def of_this_process(name: str) -> Method | None:
+def of_this_process(name: str) -> "Method | None":
     """The method that this process was given under `name`."""
     return _given.get(name)
 
@@ -41,7 +43,7 @@ def in_file(name: str) -> bool:
     return name.rpartition(":")[0].endswith(".py")
 
 
-def from_file(name: str) -> Method:
+def from_file(name: str) -> "Method":
     """The method that `my_file.py:METHOD` names.
 
     The file is run, as an import would, once in a process.
@@ -54,7 +56,9 @@ def from_file(name: str) -> Method:
 
 
 @cache
-def _loaded(file: Path, variable: str) -> Method:
+def _loaded(file: Path, variable: str) -> "Method":
+    from privfed.methods.method import Method
+
     if not file.is_file():
         raise MethodFileError(f"there is no file {file}: correct the path before the colon")
     module_name = f"privfed_method_{hashlib.sha256(str(file).encode()).hexdigest()[:12]}"

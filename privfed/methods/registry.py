@@ -9,21 +9,23 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from privfed.methods.method import Method
 from privfed.methods.own import UnknownMethodError, from_file, in_file, of_this_process
-from privfed.methods.preset import Preset
+
+if TYPE_CHECKING:
+    from privfed.methods.method import Method
+    from privfed.methods.preset import Preset
 
 GROUP = "privfed.methods"
 
 
-def methods() -> dict[str, Method]:
+def methods() -> "dict[str, Method]":
     """Every registered method by name."""
     return {name: entry.load() for name, entry in sorted(entries().items())}
 
 
-def method(name: str) -> Method:
+def method(name: str) -> "Method":
     """The method of that name, whatever preset the name carries.
 
     Raises:
@@ -44,7 +46,7 @@ def refreshed(name: str) -> str:
     return found
 
 
-def preset(name: str) -> Preset | None:
+def preset(name: str) -> "Preset | None":
     """The preset that a method's name carries; None where it carries none.
 
     Raises:
@@ -53,22 +55,28 @@ def preset(name: str) -> Preset | None:
     return _found(name)[1]
 
 
+def refuse_unknown(name: str) -> None:
+    """Refuse the name of a method that nobody registered; nothing is imported.
+
+    Raises:
+        UnknownMethodError: there is no such method.
+    """
+    if of_this_process(name) is None and not in_file(name):
+        _entry(name)
+
+
 def entries() -> dict[str, Any]:
     """Entry point of every registered method by name; nothing is imported."""
     return _registered(entry_points, tuple(sys.path))
 
 
-def _found(name: str) -> tuple[Method, Preset | None]:
+def _found(name: str) -> "tuple[Method, Preset | None]":
     if (given := of_this_process(name)) is not None:
         return given, None
     if in_file(name):
         return from_file(name), None
-    if name.endswith(".py"):
-        raise UnknownMethodError(f"{name} is a file: name the variable that holds the method too, as {name}:METHOD")
     base, colon, wanted = name.partition(":")
-    if base not in entries():
-        raise UnknownMethodError(f"unknown method {base!r}{_choices(base, entries())}")
-    registered: Method = entries()[base].load()
+    registered: Method = _entry(name).load()
     if not colon:
         return registered, None
     if not registered.presets:
@@ -76,6 +84,16 @@ def _found(name: str) -> tuple[Method, Preset | None]:
     if wanted not in registered.presets:
         raise UnknownMethodError(f"{base} has no preset {wanted!r}{_choices(wanted, registered.presets)}")
     return registered, registered.presets[wanted]
+
+
+def _entry(name: str) -> Any:
+    """The entry point of a method of an installed package."""
+    if name.endswith(".py"):
+        raise UnknownMethodError(f"{name} is a file: name the variable that holds the method too, as {name}:METHOD")
+    base = name.partition(":")[0]
+    if base not in entries():
+        raise UnknownMethodError(f"unknown method {base!r}{_choices(base, entries())}")
+    return entries()[base]
 
 
 def _choices(word: str, known: Mapping[str, Any]) -> str:

@@ -99,6 +99,10 @@ class AccountedEpsilon:
     basic_epsilon: float | None = None
 
 
+UNBOUNDED = AccountedEpsilon(math.inf, "none", "none")
+"""What a release without a bound adds up to, whatever else there is."""
+
+
 @cache
 def shares_event() -> Any:
     """The event of one secure sum with shares of integer noise: a `DpEvent` that holds a `secure_agg` `NoiseEvent`.
@@ -137,7 +141,7 @@ def account(event: "DpEvent", delta: float) -> AccountedEpsilon:
     _flatten(event, 1, leaves)
     dp = dp_accounting()
     if any(isinstance(leaf, dp.NonPrivateDpEvent) for leaf in leaves):
-        return AccountedEpsilon(math.inf, "none", "none")
+        return UNBOUNDED
     # In one order, so that equal events in any order meet the same entry of the cache.
     return _account(tuple(sorted(leaves.items(), key=repr)), delta)
 

@@ -5,15 +5,14 @@ Any number of unsampled Gaussian mechanisms of noise multipliers z_i are togethe
 
 import math
 
-from scipy.optimize import brentq
-from scipy.special import log_ndtr
+import scipy
 
 _ROUNDING = 1e-9
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
     """Delta at `epsilon`, exactly."""
-    kept, lost = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
+    kept, lost = scipy.special.log_ndtr(mu / 2 - epsilon / mu), epsilon + scipy.special.log_ndtr(-mu / 2 - epsilon / mu)
     return float(math.exp(kept) * -math.expm1(min(lost - kept, 0.0)))
 
 
@@ -22,5 +21,5 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     enough = mu * (mu / 2 + math.sqrt(-2 * math.log(delta)))  # by concentrated differential privacy
     if math.isinf(enough) or gaussian_delta(mu, 0.0) <= delta:
         return enough if math.isinf(enough) else 0.0
-    exact = float(brentq(lambda epsilon: gaussian_delta(mu, epsilon) - delta, 0.0, enough))
+    exact = float(scipy.optimize.brentq(lambda epsilon: gaussian_delta(mu, epsilon) - delta, 0.0, enough))
     return min(exact * (1 + _ROUNDING), enough)

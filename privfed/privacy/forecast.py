@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import scipy
 from pydantic import BaseModel, ConfigDict
-from scipy.special import bdtr
 
 from privfed.contracts import Schema, upload_bytes
 from privfed.privacy.composition import Composition, Releases
@@ -167,7 +167,7 @@ def _aborted_share(plan: PrivacyPlan, population: int) -> float:
         return 0.0
     short = plan.mechanism.min_clients - 1
     if isinstance(plan.sampling, Poisson):
-        return float(bdtr(short, population, plan.sampling.rate))
+        return float(scipy.special.bdtr(short, population, plan.sampling.rate))
     return float(plan.sampling.max_cohort(population) <= short)
 
 

@@ -19,8 +19,8 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import scipy
 from pydantic import BaseModel, ConfigDict
-from scipy.optimize import brentq
 
 from privfed.privacy.accounting import PLD, account, at_most, looser_bounds, pld_epsilon
 from privfed.privacy.closed_forms import gaussian_delta
@@ -189,7 +189,7 @@ def _root(epsilon: float, rounds: int, rate: float, delta: float) -> float:
         high += _SLACK
     while excess(low) <= 0.0:
         high, low = low, low - 0.5
-    return math.exp(brentq(excess, low, high, xtol=2e-5))
+    return math.exp(scipy.optimize.brentq(excess, low, high, xtol=2e-5))
 
 
 def _distance(epsilon: float, delta: float) -> float:
@@ -198,7 +198,7 @@ def _distance(epsilon: float, delta: float) -> float:
     def excess(log_mu: float) -> float:
         return gaussian_delta(math.exp(log_mu), epsilon) - delta
 
-    return math.exp(brentq(excess, math.log(1e-12), math.log(1e6), xtol=1e-12))
+    return math.exp(scipy.optimize.brentq(excess, math.log(1e-12), math.log(1e6), xtol=1e-12))
 
 
 def _event(noise_multiplier: float, rounds: int, rate: float) -> "DpEvent":

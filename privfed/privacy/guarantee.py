@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from privfed.privacy.accounting import account
+from privfed.privacy.accounting import UNBOUNDED, account
 from privfed.privacy.composition import Composition
 from privfed.privacy.epsilon import Epsilon
 from privfed.privacy.errors import AccountingError
@@ -140,7 +140,7 @@ def guarantee_for(
     own = plan.mechanism.unbounded_reason
     if own is not None and not composition.reasons:
         composition = Composition(reasons=(own,), uploads=composition.uploads, rounds=composition.rounds)
-    result = account(composition.event(), plan.delta)
+    result = UNBOUNDED if composition.reasons else account(composition.event(), plan.delta)
     claims = [] if plan.tiers is None or of_weight is None else _tier_claims(plan, plan.tiers, of_weight)
     return Guarantee(
         epsilon=result.epsilon,

@@ -12,8 +12,8 @@ from abc import abstractmethod
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+import scipy
 from pydantic import BaseModel, ConfigDict, Field
-from scipy.special import bdtrc
 
 from privfed.privacy.errors import PlanError
 
@@ -56,7 +56,7 @@ class _Rule(BaseModel):
         if rate >= 1.0:
             return proven
         counts = np.arange(rounds + 1)
-        exceeded = population * bdtrc(counts, rounds, rate)
+        exceeded = population * scipy.special.bdtrc(counts, rounds, rate)
         return min(proven, int(counts[exceeded <= 1.0 - confidence][0]))
 
     def check(self, population: int) -> None:

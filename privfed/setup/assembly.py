@@ -30,11 +30,11 @@ from privfed.federation.hosted_clients import HostedClients
 from privfed.methods import ClientData, ItemBlocks, Method, MethodConfig, PublicInfo
 from privfed.privacy.refusals import refuse_unprotected_blocks
 from privfed.setup.config import ExperimentConfig
-from privfed.setup.controls import shuffled_histories
 from privfed.setup.donors import open_histories, refuse_donors
 from privfed.setup.inclusion import InclusionBits
 from privfed.setup.padding import padded_data
 from privfed.setup.refusals import refuse_method, refuse_shared
+from privfed.setup.shuffled import shuffled_histories
 from privfed.setup.sizing import size
 from privfed.updates import ClientUpdates
 

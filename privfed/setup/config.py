@@ -3,21 +3,21 @@
 import hashlib
 import json
 from contextlib import AbstractContextManager
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from privfed.compute.devices import computing_on, usable
 from privfed.contracts import Fidelity
 from privfed.data import SplitSpec
 from privfed.evaluation import EvaluationSettings, Protocol
-from privfed.federation import (
-    Streams,
-)
-from privfed.methods import Method, MethodConfig, method
+from privfed.methods import method
 from privfed.privacy import PrivacyPlan, configure
 from privfed.setup.controls import Control
 from privfed.setup.method_settings import MethodTable
+
+if TYPE_CHECKING:
+    from privfed.federation import Streams
+    from privfed.methods import Method, MethodConfig
 
 TapPlace = Literal["raw", "wire", "sum", "model"]
 
@@ -152,12 +152,14 @@ class ExperimentConfig(BaseModel):
         canonical = json.dumps(self.decides(), sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
 
-    def streams(self) -> Streams:
+    def streams(self) -> "Streams":
         """Keys of the simulation, from its seed; those of noise also from everything else that decides its releases.
 
         How many rounds there are, how they are chunked, watched and evaluated decides no release. What an audit drops
         by inclusion bits does.
         """
+        from privfed.federation import Streams
+
         released = self.model_dump(mode="json", include={"data", "split", "method", "privacy"})
         released["negatives"] = self.protocol.model_dump(mode="json")["negatives"]
         released["dropped"] = [self.taps.inclusion, self.taps.users] if self.taps.inclusion else None
@@ -170,13 +172,15 @@ class ExperimentConfig(BaseModel):
 
     def computing(self) -> AbstractContextManager[None]:
         """Make tensors on the run's device. Raises DeviceError where it cannot be used."""
+        from privfed.compute.devices import computing_on, usable
+
         return computing_on(usable(self.device), deterministic=self.deterministic)
 
-    def registered(self) -> Method:
+    def registered(self) -> "Method":
         """The method. Raises UnknownMethodError when there is none of that name."""
         return method(self.method_name)
 
-    def settings(self) -> MethodConfig:
+    def settings(self) -> "MethodConfig":
         """The method's settings, validated."""
         fields = {key: value for key, value in self.method.items() if key != "name"}
         return configure(self.registered().config, fields)
@@ -195,3 +199,9 @@ class ExperimentConfig(BaseModel):
         if self.registered().traits.uploads_once:
             return frozenset({0})
         return frozenset(max(0, round(self.rounds * share) - 1) for share in (0.25, 0.5, 0.75, 1.0))
+
+
+def measures_privately(plan: PrivacyPlan) -> bool:
+    """Whether quality can be measured under a plan: it bounds a whole user, and noise is added to a sum."""
+    mechanism = plan.mechanism
+    return mechanism.unbounded_reason is None and mechanism.trust != "local" and mechanism.unit == "user"

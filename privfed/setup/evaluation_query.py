@@ -22,12 +22,6 @@ def choice_vector(config: ExperimentConfig) -> ChoiceVector:
     return ChoiceVector(len(config.evaluation.candidates), config.protocol.k[0])
 
 
-def measures_privately(plan: PrivacyPlan) -> bool:
-    """Whether quality can be measured under a plan: it bounds a whole user, and noise is added to a sum."""
-    mechanism = plan.mechanism
-    return mechanism.unbounded_reason is None and mechanism.trust != "local" and mechanism.unit == "user"
-
-
 def metric_vector(config: ExperimentConfig) -> MetricVector:
     """What devices of this run send; beside popularity where the method publishes it."""
     return MetricVector(config.protocol, compared=config.registered().training.popularity_order is not None)

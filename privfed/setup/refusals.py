@@ -11,9 +11,9 @@ from privfed.contracts import Fidelity, MethodProfile, Tap
 from privfed.methods import Method, MethodConfig
 from privfed.privacy import PlanError, PrivacyPlan
 from privfed.privacy.refusals import method_refusal
-from privfed.setup.config import ExperimentConfig
+from privfed.setup.config import ExperimentConfig, measures_privately
 from privfed.setup.controls import SILENT, Control
-from privfed.setup.evaluation_query import final_queries, measures_privately
+from privfed.setup.evaluation_query import final_queries
 
 _MOST_SUMS_OVER_NODES = 100
 

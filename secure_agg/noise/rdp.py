@@ -32,8 +32,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from secure_agg.errors import ConfigurationError
 
-ORDERS: NDArray[np.float64] = np.unique(
-    np.concatenate([np.linspace(1.01, 2.0, 100), np.linspace(2.0, 64.0, 621), np.round(np.geomspace(64.0, 1e7, 600))])
+ORDERS: NDArray[np.float64] = np.array(
+    sorted({*np.linspace(1.01, 2.0, 100), *np.linspace(2.0, 64.0, 621), *np.round(np.geomspace(64.0, 1e7, 600))})
 )
 """Orders over which epsilon is minimised."""
 

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from privfed.audit import grid as audit_grid
+from privfed.audit.config import AuditConfig
 from privfed.audit.controls import compared, first_of_groups, run_controls
-from privfed.audit.grid import AuditConfig, not_run, run_audit
+from privfed.audit.grid import not_run, run_audit
 from privfed.audit.page import rows
 from privfed.audit.report.records import ControlRow, Interval
 from privfed.audit.report.verdict import verdict

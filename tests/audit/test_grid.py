@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from privfed.audit import grid
+from privfed.audit.config import AuditConfig
 from privfed.audit.epsilon import mechanism
-from privfed.audit.grid import AuditConfig, ExtraAudits, as_run, not_run, run_audit, run_id
+from privfed.audit.grid import ExtraAudits, as_run, not_run, run_audit, run_id
 from privfed.audit.report.compare import difference
 from privfed.audit.report.records import Interval, Run
 from privfed.data import load

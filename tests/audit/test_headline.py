@@ -18,7 +18,7 @@ from privfed.audit.report.aggregates import aggregate
 from privfed.audit.report.paper_tables import paper_tables
 from privfed.audit.report.records import AttackRow, AuditReport, Cell, Interval
 from privfed.audit.report.tables import runs_table
-from privfed.cli.show import audit_table
+from privfed.cli.show_audit import audit_table
 
 
 @dataclass(frozen=True)

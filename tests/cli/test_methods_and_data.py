@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from privfed import data
 from privfed.cli.ranges import values
 from privfed.data import DataError, catalogue
 from privfed.methods import methods
@@ -104,13 +105,12 @@ def test_show_a_table_of_ones_own(cli: Callable, own: Path, table: Callable) -> 
 
 
 def test_terms_come_once(cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    from privfed.cli import settings
     from privfed.data import generate
-    from privfed.data.synthetic import SPECS
+    from privfed.data.synthetic_spec import SPECS
 
     told = iter(["cite the authors", None])
-    monkeypatch.setattr(settings, "load", lambda *_, **__: generate(SPECS["synthetic-small"]))
-    monkeypatch.setattr(settings, "terms_once", lambda _: next(told))
+    monkeypatch.setattr(data, "load", lambda *_, **__: generate(SPECS["synthetic-small"]))
+    monkeypatch.setattr(data, "terms_once", lambda _: next(told))
     first, second = (cli("data", "show", "ml-100k", "--json") for _ in range(2))
     assert "Terms of ml-100k: cite the authors" in first.err
     assert second.err == ""
@@ -120,16 +120,14 @@ def test_terms_come_once(cli: Callable, monkeypatch: pytest.MonkeyPatch) -> None
 def test_generated_data_stand_in_only_where_nobody_chose(
     cli: Callable, refused: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from privfed.cli import settings
-
-    original = settings.load
+    original = data.load
 
     def offline(name: str, **options: object) -> object:
         if name == "ml-100k":
             raise DataError("ml-100k is not on this machine and cannot be fetched")
         return original("synthetic-small")
 
-    monkeypatch.setattr(settings, "load", offline)
+    monkeypatch.setattr(data, "load", offline)
     monkeypatch.setattr(catalogue, "find", lambda *_: None)
     out = tmp_path / "run"
     answer = cli("run", "popularity", "--rounds", 1, "--out", out, "--json")

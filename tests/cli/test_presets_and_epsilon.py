@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from privfed.audit import grid
+from privfed.audit.config import AuditConfig
 from privfed.setup.target_plan import delta_for
 
 SMALL = ("--data", "synthetic-small")
@@ -103,22 +104,22 @@ def test_a_run_below_popularity_says_so_and_what_is_better(cli: Callable, here: 
 @pytest.fixture
 def audited(cli: Callable, here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """The configuration that words of `privfed audit` ask for; nothing is trained."""
-    configurations: list[grid.AuditConfig] = []
+    configurations: list[AuditConfig] = []
 
-    def stopped(config: grid.AuditConfig, *_: object, **__: object) -> None:
+    def stopped(config: AuditConfig, *_: object, **__: object) -> None:
         configurations.append(config)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(grid, "run_audit", stopped)
 
-    def configured(*words: object) -> grid.AuditConfig:
+    def configured(*words: object) -> AuditConfig:
         cli("audit", *words, code=130)
         return configurations[-1]
 
     return configured
 
 
-def variants(config: grid.AuditConfig) -> list[tuple[str, str, int]]:
+def variants(config: AuditConfig) -> list[tuple[str, str, int]]:
     return [
         (one.method_name, one.privacy.mechanism.kind, one.rounds)
         for one in config.cells()

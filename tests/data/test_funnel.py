@@ -5,8 +5,8 @@ import pytest
 from pydantic import ValidationError
 
 from privfed.data import FunnelSpec, SplitSpec, generate_funnel, load, split
-from privfed.data.funnel import FUNNELS
 from privfed.data.population import SyntheticPopulation
+from privfed.data.synthetic_spec import FUNNELS
 
 NAMES = ("synthetic-funnel", "synthetic-funnel-small")
 

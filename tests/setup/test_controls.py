@@ -14,7 +14,8 @@ from privfed.experiment import Experiment
 from privfed.methods import methods
 from privfed.privacy import PlanError, PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
-from privfed.setup.controls import CONTROLS, Control, control_sentence, shuffled_histories
+from privfed.setup.controls import CONTROLS, Control, control_sentence
+from privfed.setup.shuffled import shuffled_histories
 from privfed.testing.population import ITEMS, client_data
 
 ROUNDS, K = 2, 5

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from privfed.audit.grid import AuditConfig, Variant, run_id
+from privfed.audit.config import AuditConfig, Variant
+from privfed.audit.grid import run_id
 from privfed.methods import UnknownMethodError, method
 from privfed.privacy import PlanError, PrivacyPlan, configure
 from privfed.setup import display_name, method_settings, our_variant

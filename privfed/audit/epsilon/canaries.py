@@ -40,6 +40,7 @@ from torch import Tensor
 
 from attacks.empirical import one_shot_epsilon, one_shot_lower_bound
 from attacks.empirical.one_shot import MIN_CANARIES
+from privfed.audit.config import CANARIES
 from privfed.audit.epsilon.claims import empirical_row, run_claim
 from privfed.audit.report.records import EmpiricalRow, GuaranteeRow, Tap
 from privfed.compute.tiles import TILE
@@ -54,7 +55,6 @@ from privfed.privacy import Guarantee, Ledger, PrivacyPlan
 from privfed.setup.config import ExperimentConfig
 from privfed.updates import Chunk, ClientUpdates, Dense, clients_at_once
 
-CANARIES = 200
 FAR = 1e3
 """Length of a canary's update, in clip norms."""
 

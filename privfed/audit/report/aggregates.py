@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 import numpy as np
-from scipy.special import stdtrit
+import scipy
 
 from privfed.audit.report.headline import chosen
 from privfed.audit.report.observers import with_observers
@@ -45,7 +45,7 @@ def spread(values: Sequence[float]) -> Spread:
     mean, n = float(sample.mean()), len(sample)
     half = None
     if n >= SEEDS_FOR_AN_INTERVAL:
-        half = float(stdtrit(n - 1, 0.975) * sample.std(ddof=1) / np.sqrt(n))
+        half = float(scipy.special.stdtrit(n - 1, 0.975) * sample.std(ddof=1) / np.sqrt(n))
     return Spread(
         mean=mean,
         minimum=float(sample.min()),

@@ -7,7 +7,7 @@ bits: members taken from the data as they are differ from non-members in popular
 import math
 
 import numpy as np
-from scipy.stats import norm, t
+import scipy
 
 from attacks.empirical import tpr_ceiling
 from attacks.metrics.bootstrap import LEVEL
@@ -133,7 +133,7 @@ def wider(among: int, n_users: int) -> float:
         return 1.0
     tail = (1 - LEVEL) / 2
     freedom = 1 / (1 / (n_users - 1) + 1 / _BOOTSTRAP_FREEDOM)
-    return float(t.isf(tail / among, freedom) / norm.isf(tail))
+    return float(scipy.stats.t.isf(tail / among, freedom) / scipy.stats.norm.isf(tail))
 
 
 def _divergence(value: float, mean: float) -> float:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -25,8 +25,10 @@ from pydantic import (
     model_validator,
 )
 
-from attacks import AttackResult
 from privfed.setup.controls import Control
+
+if TYPE_CHECKING:
+    from attacks import AttackResult
 
 SCHEMA_VERSION: Literal[3] = 3
 
@@ -283,7 +285,7 @@ class AttackRow(_Row):
     sample_split: SampleSplitRow | None = None
 
     @classmethod
-    def from_result(cls, result: AttackResult, *, tap: Tap, rounds_seen: Sequence[int]) -> "AttackRow":
+    def from_result(cls, result: "AttackResult", *, tap: Tap, rounds_seen: Sequence[int]) -> "AttackRow":
         """The row of a result.
 
         Args:

@@ -14,14 +14,14 @@ from typing import Unpack
 import numpy as np
 from jaxtyping import Int64
 
-from privfed.data.columns import PARTS, Where
+from privfed.data.columns import Where
 from privfed.data.errors import DataError
 from privfed.data.interactions import Interactions, build
 from privfed.data.options import BuildOptions
 from privfed.data.sources import meta
 from privfed.data.sources.files import Files
-
-MARKER = "train.txt"
+from privfed.data.sources.layouts import ADJACENCY_LISTS
+from privfed.data.split_spec import PARTS
 
 _LINE = re.compile(rb"[ \t]*\d{1,18}(?:[ \t]+\d{1,18})*[ \t]*\r?")
 _LARGEST_ID = 10**8
@@ -40,7 +40,9 @@ def read(files: Files, **options: Unpack[BuildOptions]) -> Interactions:
     lengths = [len(line) for line, _, _ in parts]
     line, user, item = (np.concatenate(column) for column in zip(*parts, strict=True))
     if not len(item):
-        raise DataError(f"{files.named(MARKER)} and the files beside it hold users and no items: fetch them again")
+        raise DataError(
+            f"{files.named(ADJACENCY_LISTS)} and the files beside it hold users and no items: fetch them again"
+        )
 
     def where(row: int) -> str:
         return f"{files.named(np.repeat(names, lengths)[row])}, line {line[row]}"

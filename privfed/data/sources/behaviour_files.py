@@ -18,8 +18,6 @@ from privfed.data.options import BuildOptions
 from privfed.data.sources import meta, text
 from privfed.data.sources.files import Files
 
-MARKER = "trn_buy"
-
 _PARTS = {"trn": "train", "vld": "valid", "tst": "test"}
 _BEHAVIOURS = {"buy": "buy", "pv": "view", "fav": "fav", "cart": "cart"}
 _PAIR = text.TextLayout([("user", "whole"), ("item", "whole")], " ")

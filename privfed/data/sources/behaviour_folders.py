@@ -10,26 +10,11 @@ from typing import Unpack
 
 import numpy as np
 
-from privfed.data.columns import PARTS
 from privfed.data.interactions import Interactions, build
 from privfed.data.options import BuildOptions
 from privfed.data.sources import adjacency_lists, meta
-from privfed.data.sources.files import SPLIT_NAMES, Files
-
-_NAMES = {"pv": "view"}
-
-
-def parts(files: Files) -> list[tuple[str, str, str]]:
-    """File, behaviour and part of each file of the layout; nothing where fewer than two folders have `train.txt`."""
-    split = [(name, *name.removesuffix(".txt").split("/")) for name in files.names if name.endswith(".txt")]
-    found = [
-        (part[0], _NAMES.get(part[1], part[1]), SPLIT_NAMES[part[2]])
-        for part in split
-        if len(part) == 3 and part[2] in SPLIT_NAMES
-    ]
-    # Of a pair in two parts the row of the training part has to stay, so that part comes first.
-    found.sort(key=lambda file: (PARTS.index(file[2]), file[1]))
-    return found if sum(name.endswith("/train.txt") for name, _, _ in found) > 1 else []
+from privfed.data.sources.files import Files
+from privfed.data.sources.layouts import folders_of_behaviours
 
 
 def read(files: Files, **options: Unpack[BuildOptions]) -> Interactions:
@@ -38,7 +23,7 @@ def read(files: Files, **options: Unpack[BuildOptions]) -> Interactions:
     Raises:
         DataError: A file is empty, a line is malformed, or an item lies outside the catalogue.
     """
-    found = parts(files)
+    found = folders_of_behaviours(files)
     tables = [adjacency_lists.pairs(files, name) for name, _, _ in found]
     lengths = [len(table[0]) for table in tables]
     line, user, item = (np.concatenate(column) for column in zip(*tables, strict=True))

@@ -27,10 +27,7 @@ from privfed.data.interactions import Interactions, build
 from privfed.data.options import BuildOptions
 from privfed.data.sources import text
 from privfed.data.sources.files import Files
-
-LISTENED = "user_artists.dat"
-TAGGED = "user_taggedartists.dat"
-TAGGED_IN_PARTS = "user_taggedartists.part1.dat"
+from privfed.data.sources.layouts import LISTENED, TAGGED
 
 TERMS = (
     "HetRec 2011 Last.fm data is for non-commercial research, must be acknowledged in publications (Cantador, "

@@ -7,7 +7,7 @@ import pandas as pd
 
 from privfed.data import columns, identifiers, roles
 from privfed.data.errors import DataError
-from privfed.data.sources import table_files, text
+from privfed.data.sources import layouts, table_files, text
 from privfed.data.sources.files import folder
 
 
@@ -25,14 +25,14 @@ def read_ids(path: Path, role: Literal["user", "item"]) -> pd.Index:
     if not path.is_file():
         raise DataError(f"there is no file {path}: correct the path")
     files, name = folder(path.parent), path.name.removesuffix(".gz")
-    if table_files.is_table(name) and len(present := table_files.columns(files, name)) > 1:
+    if layouts.is_table(name) and len(present := table_files.columns(files, name)) > 1:
         if (key := roles.key_column(present, role)) is None:
             raise DataError(
                 f"{path} has no column {role!r} (it has {', '.join(present)}): call the column of ids {role}"
             )
         frame, where, _ = table_files.read(files, name, {key: "text"})
         return columns.ids(identifiers.without_trailing_zeros(frame[key]), role, where)
-    if table_files.suffix(name) not in ("", ".txt", *table_files.TEXT):
+    if table_files.suffix(name) not in ("", ".txt", *layouts.TEXT):
         frame, where, _ = table_files.read(files, name)
         return columns.ids(frame.iloc[:, 0], role, where)
     lines = [line.strip() for line in text.decoded(files, name).decode("utf-8", "replace").splitlines()]

@@ -19,8 +19,7 @@ from privfed.data.options import BuildOptions
 from privfed.data.reading import Reading
 from privfed.data.sources import table_files
 from privfed.data.sources.files import Files
-
-MARKER = "schema.json"
+from privfed.data.sources.layouts import LENSKIT
 
 _USABLE = ("scalar", "list")
 
@@ -44,9 +43,9 @@ def read(files: Files, **options: Unpack[BuildOptions]) -> Interactions:
 
 
 def _schema(files: Files) -> dict[str, Any]:
-    place = files.named(MARKER)
+    place = files.named(LENSKIT)
     try:
-        schema = json.loads(files.read(MARKER))
+        schema = json.loads(files.read(LENSKIT))
     except (ValueError, RecursionError) as error:
         raise DataError(f"{place} is not valid JSON ({error}): save the data set again") from error
     if not isinstance(schema, dict) or not all(
@@ -66,7 +65,7 @@ def _interactions(schema: dict[str, Any], files: Files) -> list[str]:
     meant = [name for name in both if schema["relationships"][name].get("interaction")] or both
     if not meant:
         raise DataError(
-            f"{files.named(MARKER)} names no interactions of users with items: save a data set that has them"
+            f"{files.named(LENSKIT)} names no interactions of users with items: save a data set that has them"
         )
     default = schema.get("default_interaction")
     return [default] if isinstance(default, str) and default in meant else meant

@@ -14,15 +14,8 @@ from privfed.data.options import BuildOptions
 from privfed.data.people import demographics
 from privfed.data.sources import text
 from privfed.data.sources.files import Files
-
-MARKER = "u.data"
-
-TERMS = (
-    "MovieLens data belongs to GroupLens Research at the University of Minnesota: it may be used for "
-    "research, must be acknowledged in publications (Harper and Konstan, The MovieLens Datasets: History and "
-    "Context, ACM TiiS 5(4), 2015), and may be neither redistributed nor used commercially without their "
-    "permission (https://grouplens.org/datasets/movielens)."
-)
+from privfed.data.sources.layouts import MOVIELENS_100K
+from privfed.data.sources.movielens_terms import TERMS
 
 GENRES = (
     "unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama",
@@ -56,7 +49,7 @@ def read(files: Files, **options: Unpack[BuildOptions]) -> Interactions:
         DataError: `u.data` is missing or empty, or a line of any file is malformed.
     """
     options.setdefault("terms", TERMS)
-    table = text.read(files, MARKER, _DATA)
+    table = text.read(files, MOVIELENS_100K, _DATA)
     info = _items(files) if "u.item" in files.names else None
     people = text.read(files, "u.user", _USER).frame if "u.user" in files.names else None
     return build(

@@ -13,9 +13,8 @@ from privfed.data.options import BuildOptions
 from privfed.data.people import demographics
 from privfed.data.sources import text
 from privfed.data.sources.files import Files
-from privfed.data.sources.movielens_100k import TERMS
-
-MARKER = "ratings.dat"
+from privfed.data.sources.layouts import MOVIELENS_1M
+from privfed.data.sources.movielens_terms import TERMS
 
 OCCUPATIONS = (
     "other", "academic/educator", "artist", "clerical/admin", "college/grad student", "customer service",
@@ -40,7 +39,7 @@ def read(files: Files, **options: Unpack[BuildOptions]) -> Interactions:
         DataError: `ratings.dat` is missing or empty, or a line of any file is malformed.
     """
     options.setdefault("terms", TERMS)
-    table = text.read(files, MARKER, _RATINGS)
+    table = text.read(files, MOVIELENS_1M, _RATINGS)
     info = text.read(files, "movies.dat", _MOVIES).frame.set_index("item") if "movies.dat" in files.names else None
     people = None
     if "users.dat" in files.names:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 from privfed.data import frames, roles
-from privfed.data.columns import PARTS
 from privfed.data.errors import DataError
 from privfed.data.frames import Description
 from privfed.data.interactions import Interactions
@@ -17,16 +16,16 @@ from privfed.data.options import BuildOptions
 from privfed.data.reading import Reading
 from privfed.data.sources import text
 from privfed.data.sources.files import Files
+from privfed.data.sources.layouts import ATOMIC
 from privfed.data.sources.rows import FileRows, united
-
-SUFFIX = ".inter"
+from privfed.data.split_spec import PARTS
 
 _KINDS: dict[str, text.Kind] = {"token": "text", "token_seq": "text", "float": "number", "float_seq": "text"}
 
 
 def parts(names: Sequence[str]) -> list[str]:
     """The `.inter` file of a data set or those of its published split; nothing where it is neither."""
-    found = [name for name in names if name.endswith(SUFFIX)]
+    found = [name for name in names if name.endswith(ATOMIC)]
     split = [name for name in found if _part(name) in PARTS]
     if len(split) == len(found) > 1 and len({_stem(name) for name in split}) == 1:
         return sorted(split, key=lambda name: PARTS.index(_part(name)))
@@ -67,11 +66,11 @@ def read(
 
 
 def _part(name: str) -> str:
-    return name.removesuffix(SUFFIX).rpartition(".")[2]
+    return name.removesuffix(ATOMIC).rpartition(".")[2]
 
 
 def _stem(name: str) -> str:
-    stem = name.removesuffix(SUFFIX)
+    stem = name.removesuffix(ATOMIC)
     return stem.rpartition(".")[0] if "." in stem and _part(name) in PARTS else stem
 
 

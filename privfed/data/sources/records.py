@@ -13,8 +13,6 @@ from privfed.data.errors import DataError
 from privfed.data.sources import text
 from privfed.data.sources.files import Files
 
-SUFFIXES = (".jsonl", ".ndjson", ".json")
-
 _SHOWN = 80
 _BLOCK = 2**24
 

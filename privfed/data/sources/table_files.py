@@ -14,18 +14,9 @@ from privfed.data.columns import Where
 from privfed.data.errors import DataError
 from privfed.data.sources import records, text
 from privfed.data.sources.files import Files
-
-TEXT = (".csv", ".tsv", ".dat")
-ARROW = (".feather", ".arrow", ".ipc")
-PARQUET = ".parquet"
-SUFFIXES = (*TEXT, PARQUET, *ARROW, *records.SUFFIXES)
+from privfed.data.sources.layouts import PARQUET, RECORDS, TEXT
 
 _SEPARATORS = (",", "\t", ";", "|")
-
-
-def is_table(name: str) -> bool:
-    """Whether a file of this name (without `.gz`) can be a table."""
-    return suffix(name) in SUFFIXES and PurePosixPath(name).name not in ("meta.json", "schema.json")
 
 
 def suffix(name: str) -> str:
@@ -46,7 +37,7 @@ def columns(files: Files, name: str) -> list[str]:
     """
     if suffix(name) in TEXT:
         return text.header_of(files, name, _separator(files, name))
-    if suffix(name) in records.SUFFIXES:
+    if suffix(name) in RECORDS:
         return records.fields(files, name)
     names = _parquet_names(files, name) if suffix(name) == PARQUET else _arrow(files, name).column_names
     return [column for column in names if not column.startswith("__index_level_")]
@@ -65,7 +56,7 @@ def read(
     Raises:
         DataError: The file is missing, empty or unreadable, a line is malformed, or a column's name stands twice.
     """
-    if suffix(name) in records.SUFFIXES:
+    if suffix(name) in RECORDS:
         return *records.read(files, name), ()
     place = files.named(name)
     if suffix(name) not in TEXT:

@@ -14,17 +14,16 @@ import pandas as pd
 
 from privfed.data import columns as raw
 from privfed.data import frames, identifiers, roles
-from privfed.data.columns import PARTS, Where
+from privfed.data.columns import Where
 from privfed.data.errors import DataError
 from privfed.data.frames import Description
 from privfed.data.interactions import Interactions
 from privfed.data.options import BuildOptions
 from privfed.data.reading import Reading
-from privfed.data.sources import meta, table_files, text
+from privfed.data.sources import layouts, meta, table_files, text
 from privfed.data.sources.files import SPLIT_NAMES, Files
 from privfed.data.sources.rows import FileRows, united
-
-MARKER = "interactions.parquet"
+from privfed.data.split_spec import PARTS
 
 _MAIN = (
     "interactions", "ratings", "events", "reviews", "purchases", "transactions", "clicks", "views", "plays", "checkins",
@@ -46,7 +45,7 @@ _CHECKS: dict[str, Callable[[Any, Where], Any]] = {
 
 def mains(files: Files) -> list[str]:
     """The tables that hold interactions: one, the parts of a split, or several among which a person has to choose."""
-    tables = [name for name in files.names if "/" not in name and table_files.is_table(name)]
+    tables = [name for name in files.names if "/" not in name and layouts.is_table(name)]
     parts = [name for name in tables if table_files.stem(name) in SPLIT_NAMES]
     if {"train", "test"} <= {SPLIT_NAMES[table_files.stem(name)] for name in parts}:
         return sorted(parts, key=lambda name: PARTS.index(SPLIT_NAMES[table_files.stem(name)]))
@@ -134,7 +133,7 @@ def _part(files: Files, name: str, columns: Mapping[str, str] | None) -> _Part:
     }
     frame, where, notes = table_files.read(files, name, kinds)
     rows: dict[str, Any] = {role: frame[column] for role, column in named.items()}
-    if table_files.suffix(name) in table_files.TEXT:
+    if table_files.suffix(name) in layouts.TEXT:
         rows |= {role: identifiers.without_trailing_zeros(rows[role]) for role in ("user", "item")}
     for role in [role for role in named if role in _CHECKS and role not in certain]:
         # A column that was guessed by its name must not stop the rest from being read.
@@ -148,13 +147,13 @@ def _part(files: Files, name: str, columns: Mapping[str, str] | None) -> _Part:
 
 def _side(files: Files, role: str, column: str, taken: Sequence[str]) -> tuple[_Side | None, Reading]:
     """The table that describes users or items, where there is one that has their ids."""
-    called = [name for name in files.names if "/" not in name and table_files.is_table(name) and name not in taken]
+    called = [name for name in files.names if "/" not in name and layouts.is_table(name) and name not in taken]
     called = [name for name in called if _is_called(name, _DESCRIBING[role]) and not _plays_both(files, name)]
     if not called:
         return None, Reading()
     name = min(called, key=lambda name: _rank(name, _DESCRIBING[role]))
     frame, _, notes = table_files.read(files, name)
-    if table_files.suffix(name) in table_files.TEXT:
+    if table_files.suffix(name) in layouts.TEXT:
         frame = frame.mask(frame == "")
         frame = frame.assign(
             **{key: identifiers.without_trailing_zeros(frame[key]) for key in _keys(frame, role, column)}

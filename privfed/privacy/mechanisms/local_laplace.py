@@ -12,7 +12,6 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from privfed.contracts import Clipped, ReleaseKind
-from privfed.privacy.budget import solve_laplace
 from privfed.privacy.errors import PlanError
 from privfed.privacy.events import Event, Laplace, SchemaSummary
 from privfed.privacy.mechanisms.base import TOUCHED_ROWS_ONLY, Coordinates, Mechanism, Noise
@@ -128,5 +127,7 @@ class LocalLaplace(Mechanism):
     def size_noise(self, target: NoiseTarget) -> SizedNoise:
         # A query with a share s of the squared clip norm costs sqrt(s) epsilon0: as many whole ones are a first guess.
         uploads = target.uploads if target.uniform else max(int(target.whole_uploads), 1)
+        from privfed.privacy.budget import solve_laplace
+
         epsilon0 = solve_laplace(target.epsilon, uploads, target.delta).budget.epsilon0
         return SizedNoise({"epsilon0": epsilon0}, exact=target.uniform)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from privfed.contracts import Clipped
-from privfed.privacy.gaussian_budget import solve_gaussian
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +35,8 @@ class NoiseTarget:
 
     def multiplier(self, releases: int, rate: float = 1.0) -> float:
         """Noise multiplier with which so many Gaussian releases, sampled at this rate, cost `epsilon`."""
+        from privfed.privacy.gaussian_budget import solve_gaussian
+
         return solve_gaussian(self.epsilon, releases, rate, self.delta, thorough=False).budget.noise_multiplier
 
     def unsampled_multiplier(self) -> float:

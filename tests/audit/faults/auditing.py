@@ -8,7 +8,8 @@ from unittest.mock import patch
 from registry import Fault
 
 from privfed.audit import grid
-from privfed.audit.grid import AuditConfig, run_audit
+from privfed.audit.config import AuditConfig
+from privfed.audit.grid import run_audit
 from privfed.audit.report.records import AuditReport
 from privfed.data import Interactions, load
 from privfed.evaluation import EvaluationSettings
