@@ -38,7 +38,7 @@ STEPS = ("popularity", "gram")
 
 
 def experiment(split, words, **settings):
-    settings = {"histories": "long", "min_items": 0, "select": False} | settings
+    settings = {"head_share": 0, "histories": "long", "min_items": 0, "select": False} | settings
     config = ExperimentConfig(
         data="synthetic-tests", method={"name": "private-gram", "head": SIDE, **settings},
         privacy=PrivacyPlan.parse(words), protocol=Protocol(k=(5,), state="received"), rounds=1, seed=4,

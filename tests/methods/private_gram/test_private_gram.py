@@ -28,7 +28,7 @@ from privfed.updates import ClientUpdates, packed_size, unpacked
 HEAD = 40
 CENTRAL = "central-gaussian:clip_norm=1,noise_multiplier=2,delta=0.001"
 VARIANTS = {"long": True, "short": False}
-PLAIN = {"head": HEAD, "histories": "long", "min_items": 0, "select": False}
+PLAIN = {"head": HEAD, "head_share": 0, "histories": "long", "min_items": 0, "select": False}
 """A head that small populations would not get, and nothing decided by what was released."""
 
 
