@@ -6,12 +6,11 @@
 Popularity released under the whole of epsilon by the same people costs less to build, so it is the floor of every row.
 Full ranking of everything that a person has not trained on, NDCG@20, random splits by person and Amazon video by time
 besides; `--on valid` fits on training items and ranks validation items, `--on test` fits on both and ranks test items.
-No metadata but that of MovieLens, settings by rule, central noise for a whole person (add or remove one) at delta =
-people^-1.1. At most 4,000 people of a
-catalogue, drawn once, are scored; all take part. Noise seeds are averaged by person; "difference" is `private-gram` less that floor with its 95 % interval
-over people (bootstrap, 2,000), and "below" says that all of it lies under zero. Both runs of a seed draw from the same
-streams. One process, one thread; results go to `benchmarks/results/floor_<on>.json` after every row, and rows found
-there are not repeated.
+At most 4,000 people of a catalogue, drawn once, are scored; all take part. No metadata but that of MovieLens, settings
+by rule, central noise for a whole person (add or remove one) at delta = people^-1.1. Noise seeds are averaged by
+person; "difference" is `private-gram` less that floor with its 95 % interval over people (bootstrap, 2,000), and
+"below" says that all of it lies under zero. One process, one thread; results go to `benchmarks/results/floor_<on>.json`
+after every row, and rows found there are not repeated.
 """
 
 import time

@@ -192,8 +192,8 @@ def configured(
 ) -> ExperimentConfig:
     """One run, its noise drawn under `seed`."""
     return ExperimentConfig(
-        data=data, split=spec or SPLITS[data], method=dict(method), privacy=privacy, protocol=PROTOCOL, rounds=1, seed=seed,
-        taps=TapConfig(places=()), fidelity=fidelity,
+        data=data, split=spec or SPLITS[data], method=dict(method), privacy=privacy, protocol=PROTOCOL, rounds=1,
+        seed=seed, taps=TapConfig(places=()), fidelity=fidelity,
     )  # fmt: skip
 
 

@@ -42,7 +42,8 @@ class PrivateGramClients(StatefulClients):
     def gram(self, call: Call, message: Message) -> ClientUpdates:
         """The outer product of the centred history, of norm 1; nothing of a device whose history says nothing.
 
-        Beside it, where it is asked for, the unit vector along the own items on the head. Whether the diagonal is part of it shows in the size of the block.
+        Beside it, where it is asked for, the unit vector along the own items on the head. Whether the diagonal is part
+        of the product shows in the size of its block.
         """
         rows = self.rows.select(call.clients)
         vectors = centred(rows, message)[0]

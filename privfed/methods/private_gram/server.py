@@ -154,8 +154,10 @@ class PrivateGramServer:
     def _gram_schema(self, *, diagonal: bool) -> Schema:
         size = packed_size(self.constants.head, diagonal=diagonal)
         rest, again = 1 - self.constants.share, self.constants.again
-        schema: Schema = {GRAM: self._block((size,), rest * (1 - again))}
-        return schema if not again else schema | {AGAIN: self._block((self.constants.head, 1), rest * again)}
+        schema = {GRAM: self._block((size,), rest * (1 - again))}
+        if again:
+            schema[AGAIN] = self._block((self.constants.head, 1), rest * again)
+        return schema
 
     def _block(self, shape: tuple[int, ...], share: float) -> Block:
         return unit_block(shape, self.sums.unit, share)
