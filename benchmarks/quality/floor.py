@@ -50,7 +50,7 @@ def scored(parts: Split, on: Part) -> Split:
         return parts
     kept = np.isin(held_out.owners, np.random.default_rng(0).choice(people, SCORED, replace=False))
     some = Histories.from_pairs(held_out.owners[kept], held_out.items[kept], held_out.n_users, held_out.n_items)
-    return replace(parts, valid=some) if on == "valid" else replace(parts, test=some)
+    return replace(parts, valid=some, ratings=None) if on == "valid" else replace(parts, test=some, ratings=None)
 
 
 class Catalogue:
