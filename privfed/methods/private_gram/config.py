@@ -52,8 +52,13 @@ class PrivateGramConfig(MethodConfig):
     )
     item_kernel: str | None = Field(
         None,
-        description="a .npy or .csv file with a row of numbers per item, in the order of item ids: public embeddings, "
-        "such as of texts, or a symmetric matrix of likenesses; a further kernel of content",
+        description="a .npy, .npz or .csv file with a row of numbers per item, in the order of item ids: public "
+        "embeddings, such as of texts, or a symmetric matrix of likenesses; a further kernel of content",
+    )
+    item_columns: tuple[str, ...] = Field(
+        (),
+        description="numeric columns of the item descriptions, instead of a file: embeddings from a DataFrame, as in "
+        "privfed.load(ratings, items=frame)",
     )
     popularity_share: float | None = Field(
         None, gt=0, le=1, description="share of mu^2 for the popularity of items; 1 asks for nothing else"

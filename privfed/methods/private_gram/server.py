@@ -24,7 +24,7 @@ from privfed.methods.private_gram.donations import Donations
 from privfed.methods.private_gram.model.choosing import Choice, ThinnedCopies, choose
 from privfed.methods.private_gram.model.content import Content
 from privfed.methods.private_gram.model.estimate import EstimatorSettings, NoisyGram
-from privfed.methods.private_gram.model.item_kernel import ItemKernel
+from privfed.methods.private_gram.model.item_kernel import ItemKernel, ItemKernelError
 from privfed.methods.private_gram.model.pooling import STANDS_OUT, NoisySum, OpenMean, Pooled, judged, pooled_pairs
 from privfed.methods.private_gram.queries import AGAIN, GRAM
 from privfed.methods.shared.popular_head import HEAD, ORDER, POPULARITY, SCALE, SHARES, WEIGHTS, PopularHead, unit_block
@@ -66,9 +66,7 @@ class PrivateGramServer:
         self._seed = streams.words(Purpose.THINNING, 0, 0, [SERVER], _SEED_WORDS)[0].tolist()
         self.sums = public_info.sums or NoisySums(public_info.n_users)
         self.features = item_features(public_info.item_info) if config.metadata else None
-        self.kernel = None
-        if config.item_kernel is not None:
-            self.kernel = ItemKernel.read(Path(config.item_kernel), public_info.n_items)
+        self.kernel = self._likeness(public_info)
         if config.beyond_head == "content" and not self.described:
             raise NoFeaturesError(
                 "private-gram is to rank items outside the head by content, and the data name no genre or year of any "
@@ -95,6 +93,17 @@ class PrivateGramServer:
             ORDER: torch.zeros(public_info.n_items),
             **_nothing_beyond(side),
         }
+
+    def _likeness(self, public_info: PublicInfo) -> ItemKernel | None:
+        """The kernel that was brought along."""
+        path, columns = self.config.item_kernel, self.config.item_columns
+        if path is not None and columns:
+            raise ItemKernelError(
+                f"item_kernel={path!r} and item_columns={list(columns)} both describe the items: give one of them"
+            )
+        if path is not None:
+            return ItemKernel.read(Path(path), public_info.n_items)
+        return ItemKernel.from_columns(public_info.item_info, columns) if columns else None
 
     @property
     def described(self) -> bool:
