@@ -276,6 +276,46 @@ def catalogues() -> list[str]:
     return table(["NDCG@20", *CATALOGUES.values()], body)
 
 
+def floors() -> list[str]:
+    """Popularity under the whole budget beside the method, on the test parts, and whether it is ever better."""
+    rows = results("floor_test")
+    epsilons = sorted({row["epsilon"] for row in rows if row["epsilon"] is not None})
+    body = []
+    for data in dict.fromkeys(row["data"] for row in rows):
+        own = {row["epsilon"]: row for row in named(rows, data=data)}
+        cells = [" / ".join(figure(own[e][name][0], 3) for name in ("floor", "private_gram")) for e in epsilons]
+        body.append([data, f"{own[epsilons[0]]['people']:,}", figure(own[None]["popularity"][0], 3), *cells])
+    head = ["catalogue", "people", "popularity, no noise", *(f"epsilon {e:g}" for e in epsilons)]
+    return [*table(head, body), _below("test", rows), _below("validation", results("floor_valid")), ""]
+
+
+def _below(part: str, rows: Sequence[Row]) -> str:
+    """One sentence for a part."""
+    measured = [row for row in rows if row["epsilon"] is not None]
+    below = [
+        f"{row['data']} at epsilon {row['epsilon']:g} ({difference(row['difference'], 4)})"
+        for row in measured
+        if row["below"]
+    ]
+    said = "nowhere" if not below else ", ".join(below)
+    return f"Below by more than chance on {part} parts, {len(measured)} pairs of catalogue and epsilon: {said}."
+
+
+def correlated_rounds() -> list[str]:
+    """Noise of totals over that of independent noise, and what it does to FedVAE and FedDAE."""
+    bounds, runs = results("correlated_rounds_bounds"), results("correlated_rounds_runs")
+    rounds = 30
+    body = []
+    for name in ("independent", "square root", "independent, less in early rounds", "no way gets below"):
+        cells = [figure(only(bounds, rounds=rounds, way=name)[key], 2) for key in ("last", "over_all")]
+        for method, epsilon in (("fedvae", 8.0), ("fedvae", 1.0), ("feddae", 8.0), ("feddae", 1.0)):
+            found = named(runs, method=method, epsilon=epsilon, way=name)
+            cells.append("" if not found else figure(100 * found[0]["ndcg"][0], 2))
+        body.append([name, *cells])
+    head = [f"noise in {rounds} rounds", "on the last total", "on all totals", "FedVAE, epsilon 8", "epsilon 1"]
+    return table([*head, "FedDAE, epsilon 8", "epsilon 1"], body)
+
+
 def bridge() -> list[str]:
     """HR@20 / NDCG@20 of systems that start from the Gram matrix."""
     kept = {system: results(f"bridge_ml-100k_{system}")["runs"] for system in SYSTEMS}

@@ -35,7 +35,7 @@ _FLOOR = 0.5
 _SEED_WORDS = 4
 _CONTENT_ALONE = 0.5
 """How far content is believed of items about which histories say nothing."""
-_SURE, _RIDGE = 1e5, 4.0
+_SURE, _RIDGE = 5e4, 4.0
 """n mu from which weights may take the form of EASE, and their ridge in white noises."""
 _CAUTION_OF_POPULARITY, _CAUTION_OF_PAIRS = 2.0, 8.0
 """How many times more than noise of the same size donors' errors of sampling count (`model/pooling`)."""
