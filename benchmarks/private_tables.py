@@ -7,6 +7,7 @@ import numpy as np
 from benchmarks.figures import Row, difference, figure, mean, named, only, signed, values
 from benchmarks.harness import RESULTS, results
 from benchmarks.markdown import table
+from benchmarks.quality.floor import below, over_draws
 from benchmarks.quality.forecast import from_samples, left_out, reached
 
 TIERED = tuple(
@@ -292,13 +293,14 @@ def floors() -> list[str]:
 def _below(part: str, rows: Sequence[Row]) -> str:
     """One sentence for a part."""
     measured = [row for row in rows if row["epsilon"] is not None]
-    below = [
-        f"{row['data']} at epsilon {row['epsilon']:g} ({difference(row['difference'], 4)})"
+    found = [
+        f"{row['data']} at epsilon {row['epsilon']:g} ({difference(over_draws(row), 4)})"
         for row in measured
-        if row["below"]
+        if below(row)
     ]
-    said = "nowhere" if not below else ", ".join(below)
-    return f"Below by more than chance on {part} parts, {len(measured)} pairs of catalogue and epsilon: {said}."
+    said = ", ".join(found) or "nowhere"
+    pairs = f"{len(measured)} pairs of catalogue and epsilon"
+    return f"Below by more than people and draws of noise explain on {part} parts, {pairs}: {said}."
 
 
 def correlated_rounds() -> list[str]:
