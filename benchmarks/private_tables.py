@@ -307,7 +307,7 @@ def correlated_rounds() -> list[str]:
     """Noise of totals over that of independent noise, and what it does to FedVAE and FedDAE."""
     bounds, runs = results("correlated_rounds_bounds"), results("correlated_rounds_runs")
     rounds = 30
-    body = []
+    body = [["popularity, no noise", "", "", *[figure(100 * only(runs, method="popularity")["ndcg"][0], 2)] * 4]]
     for name in ("independent", "square root", "independent, less in early rounds", "no way gets below"):
         cells = [figure(only(bounds, rounds=rounds, way=name)[key], 2) for key in ("last", "over_all")]
         for method, epsilon in (("fedvae", 8.0), ("fedvae", 1.0), ("feddae", 8.0), ("feddae", 1.0)):

@@ -51,6 +51,7 @@ from privfed.setup.config import ExperimentConfig, TapConfig
 
 ROUNDS, BANDS, EPSILONS = (20, 30, 100), (2, 4, 8), (1.0, 8.0)
 METHODS: Mapping[str, dict[str, Any]] = {"fedvae": {}, "feddae": {"personal_lr": 1e-2}}
+TOP = PROTOCOL.model_copy(update={"k": (20,)})
 INDEPENDENT, ROOT, BAND, UNEVEN = "independent", "square root", "best band", "independent, less in early rounds"
 
 Matrix = Float64[np.ndarray, "rounds rounds"]
@@ -164,6 +165,18 @@ def runs(options: argparse.Namespace) -> None:
     """Both systems behind every kind of noise."""
     interactions = load(options.data)
     record = harness.Record("correlated_rounds_runs", options, [])
+    if not record.has(data=options.data, method="popularity"):
+        plan = PrivacyPlan.named("none")
+        config = ExperimentConfig(
+            data=options.data, method={"name": "popularity"}, rounds=1, privacy=plan, protocol=PROTOCOL,
+            taps=TapConfig(places=()),
+        )  # fmt: skip
+        popular = Experiment(config, split(interactions, config.split))
+        popular.run(parts=())
+        found = by_user(popular, TOP, ("hr", "ndcg"))
+        record.add(
+            {"data": options.data, "method": "popularity", **{key: interval(value) for key, value in found.items()}}
+        )
     for method in METHODS:
         for epsilon in EPSILONS:
             if record.has(data=options.data, method=method, epsilon=epsilon, way=UNEVEN):
@@ -203,7 +216,7 @@ def trained(
         federation = CorrelatedFederation(simulation_of(experiment, Simulation), mixing, deviation, seed)
         for t in range(PRIVATE_ROUNDS):
             experiment.server.round(federation, t)
-        found = by_user(experiment, PROTOCOL.model_copy(update={"k": (20,)}), ("hr", "ndcg"))
+        found = by_user(experiment, TOP, ("hr", "ndcg"))
         print(f"{method}, epsilon {epsilon:g}, seed {seed}: {time.process_time() - started:.1f} CPU-s", flush=True)
         yield found
 
