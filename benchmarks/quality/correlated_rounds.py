@@ -173,9 +173,9 @@ def runs(options: argparse.Namespace) -> None:
         )  # fmt: skip
         popular = Experiment(config, split(interactions, config.split))
         popular.run(parts=())
-        found = by_user(popular, TOP, ("hr", "ndcg"))
+        alone = by_user(popular, TOP, ("hr", "ndcg"))
         record.add(
-            {"data": options.data, "method": "popularity", **{key: interval(value) for key, value in found.items()}}
+            {"data": options.data, "method": "popularity", **{key: interval(value) for key, value in alone.items()}}
         )
     for method in METHODS:
         for epsilon in EPSILONS:
@@ -187,11 +187,11 @@ def runs(options: argparse.Namespace) -> None:
             }
             for name, found in rows.items():
                 values = {key: np.mean([one[key] for one in found], 0) for key in ("hr", "ndcg")}
-                alone = np.mean([one["ndcg"] for one in rows[INDEPENDENT]], 0)
+                base = np.mean([one["ndcg"] for one in rows[INDEPENDENT]], 0)
                 record.add({
                     "data": options.data, "method": method, "epsilon": epsilon, "way": name, "seeds": options.seeds,
                     **{key: interval(value) for key, value in values.items()},
-                    "over_independent": [round(v, 5) for v in paired_interval(values["ndcg"] - alone)],
+                    "over_independent": [round(v, 5) for v in paired_interval(values["ndcg"] - base)],
                 })  # fmt: skip
 
 

@@ -69,8 +69,8 @@ METHOD = Method(
     training=PrivateGramTraining(),
     attack_surface=NoItemRows(),
     disclosure=ServerReads(
-        "sums over everybody: of unit histories, and of outer products of centred ones on the most popular items, where "
-        "noise drowns popularity beside unit histories over these items"
+        "sums over everybody: of unit histories, and of outer products of centred ones on the most popular items, "
+        "beside unit histories over these items where noise drowns popularity"
     ),
     history_model=GramModel,
     clip_norms=(
