@@ -7,6 +7,7 @@ import numpy as np
 from benchmarks.figures import Row, difference, figure, mean, named, only, signed, values
 from benchmarks.harness import RESULTS, results
 from benchmarks.markdown import table
+from benchmarks.quality.floor import below, over_draws
 from benchmarks.quality.forecast import from_samples, left_out, reached
 
 TIERED = tuple(
@@ -274,6 +275,47 @@ def catalogues() -> list[str]:
         ],
     ]
     return table(["NDCG@20", *CATALOGUES.values()], body)
+
+
+def floors() -> list[str]:
+    """Popularity under the whole budget beside the method, on the test parts, and whether it is ever better."""
+    rows = results("floor_test")
+    epsilons = sorted({row["epsilon"] for row in rows if row["epsilon"] is not None})
+    body = []
+    for data in dict.fromkeys(row["data"] for row in rows):
+        own = {row["epsilon"]: row for row in named(rows, data=data)}
+        cells = [" / ".join(figure(own[e][name][0], 3) for name in ("floor", "private_gram")) for e in epsilons]
+        body.append([data, f"{own[epsilons[0]]['people']:,}", figure(own[None]["popularity"][0], 3), *cells])
+    head = ["catalogue", "people", "popularity, no noise", *(f"epsilon {e:g}" for e in epsilons)]
+    return [*table(head, body), _below("test", rows), _below("validation", results("floor_valid")), ""]
+
+
+def _below(part: str, rows: Sequence[Row]) -> str:
+    """One sentence for a part."""
+    measured = [row for row in rows if row["epsilon"] is not None]
+    found = [
+        f"{row['data']} at epsilon {row['epsilon']:g} ({difference(over_draws(row), 4)})"
+        for row in measured
+        if below(row)
+    ]
+    said = ", ".join(found) or "nowhere"
+    pairs = f"{len(measured)} pairs of catalogue and epsilon"
+    return f"Below by more than people and draws of noise explain on {part} parts, {pairs}: {said}."
+
+
+def correlated_rounds() -> list[str]:
+    """Noise of totals over that of independent noise, and what it does to FedVAE and FedDAE."""
+    bounds, runs = results("correlated_rounds_bounds"), results("correlated_rounds_runs")
+    rounds = 30
+    body = [["popularity, no noise", "", "", *[figure(100 * only(runs, method="popularity")["ndcg"][0], 2)] * 4]]
+    for name in ("independent", "square root", "independent, less in early rounds", "no way gets below"):
+        cells = [figure(only(bounds, rounds=rounds, way=name)[key], 2) for key in ("last", "over_all")]
+        for method, epsilon in (("fedvae", 8.0), ("fedvae", 1.0), ("feddae", 8.0), ("feddae", 1.0)):
+            found = named(runs, method=method, epsilon=epsilon, way=name)
+            cells.append("" if not found else figure(100 * found[0]["ndcg"][0], 2))
+        body.append([name, *cells])
+    head = [f"noise in {rounds} rounds", "on the last total", "on all totals", "FedVAE, epsilon 8", "epsilon 1"]
+    return table([*head, "FedDAE, epsilon 8", "epsilon 1"], body)
 
 
 def bridge() -> list[str]:

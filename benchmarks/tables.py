@@ -245,6 +245,13 @@ TABLES = (
     ),
     Table("results/private_recommender.md", "dropouts", private_tables.dropouts, ("private_populations_wire",)),
     Table("results/private_recommender.md", "catalogues", private_tables.catalogues, CATALOGUES),
+    Table("results/private_recommender.md", "floors", private_tables.floors, ("floor_test", "floor_valid")),
+    Table(
+        "results/bridge.md",
+        "correlated rounds",
+        private_tables.correlated_rounds,
+        ("correlated_rounds_bounds", "correlated_rounds_runs"),
+    ),
     Table("results/bridge.md", "bridge", private_tables.bridge, BRIDGED),
     Table("results/bridge.md", "bridge differences", private_tables.bridge_differences, BRIDGED),
     Table(

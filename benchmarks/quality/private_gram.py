@@ -183,12 +183,17 @@ class Fitted:
 
 
 def configured(
-    data: str, method: Mapping[str, Any], privacy: PrivacyPlan, seed: int, fidelity: Fidelity = "analytic"
+    data: str,
+    method: Mapping[str, Any],
+    privacy: PrivacyPlan,
+    seed: int,
+    fidelity: Fidelity = "analytic",
+    spec: SplitSpec | None = None,
 ) -> ExperimentConfig:
     """One run, its noise drawn under `seed`."""
     return ExperimentConfig(
-        data=data, split=SPLITS[data], method=dict(method), privacy=privacy, protocol=PROTOCOL, rounds=1, seed=seed,
-        taps=TapConfig(places=()), fidelity=fidelity,
+        data=data, split=spec or SPLITS[data], method=dict(method), privacy=privacy, protocol=PROTOCOL, rounds=1,
+        seed=seed, taps=TapConfig(places=()), fidelity=fidelity,
     )  # fmt: skip
 
 

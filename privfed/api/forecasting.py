@@ -126,7 +126,7 @@ def forecast(
     else:
         pilot = measured_on(sample, there * mu)
         ratio, popularity = ExpectedRatio.around(pilot.ratio, SAMPLE_SPREAD), popularity or pilot.popularity
-    size = items + packed_size(constants.head)
+    size = items + packed_size(constants.head) + (constants.head if constants.again else 0)
     return Outlook(
         epsilon=epsilon,
         delta=needed.delta,

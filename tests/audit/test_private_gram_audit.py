@@ -38,7 +38,7 @@ STEPS = ("popularity", "gram")
 
 
 def experiment(split, words, **settings):
-    settings = {"histories": "long", "min_items": 0, "select": False} | settings
+    settings = {"head_share": 0, "histories": "long", "min_items": 0, "select": False} | settings
     config = ExperimentConfig(
         data="synthetic-tests", method={"name": "private-gram", "head": SIDE, **settings},
         privacy=PrivacyPlan.parse(words), protocol=Protocol(k=(5,), state="received"), rounds=1, seed=4,
@@ -204,9 +204,10 @@ def audit_private_gram(split, words, **settings):
     return row
 
 
+@pytest.mark.parametrize("head_share", [0, 0.3])
 @pytest.mark.parametrize("words", [CENTRAL, SHARES.replace("honest=3", "honest=9")])
-def test_the_mechanism_audit_is_about_both_queries_together(small_split, words):
-    row = audit_private_gram(small_split, words)
+def test_the_mechanism_audit_is_about_both_queries_together(small_split, words, head_share):
+    row = audit_private_gram(small_split, words, head_share=head_share)
     assert row.audited.endswith("in each of 2 queries")
     assert row.accounted == pytest.approx(CLAIMED, rel=1e-3 if words == CENTRAL else 0.2)
     assert 0.7 * CLAIMED < row.value <= row.accounted
@@ -265,8 +266,9 @@ def test_canaries_of_a_run_measure_what_its_ledger_claims(small_split, mu):
     assert abs(known.placebo.mean()) < 4 / math.sqrt(150 * run.dimensions)
 
 
-def test_rows_of_canaries_stand_beside_the_claim_of_both_queries(small_split):
-    rows = audit_canaries(experiment(small_split, CENTRAL).config, small_split, 40)
+@pytest.mark.parametrize("head_share", [0, 0.3])
+def test_rows_of_canaries_stand_beside_the_claim_of_both_queries(small_split, head_share):
+    rows = audit_canaries(experiment(small_split, CENTRAL, head_share=head_share).config, small_split, 40)
     assert [row.accounted for row in rows] == pytest.approx([CLAIMED] * len(rows), rel=1e-3)
     assert all(row.consistent for row in rows)
 

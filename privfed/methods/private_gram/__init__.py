@@ -2,7 +2,8 @@
 
 Every user answers two queries and trains nothing: for the direction of its history, whose sum is the popularity of
 items, and for the outer product of what its history has beyond popularity, on the most popular items. Both vectors have
-norm 1 whatever the history, so noise on the two sums protects a whole user, and all that follows is post-processing:
+norm 1 whatever the history, so noise on the two sums protects a whole user (where noise drowns popularity, the second
+also says which of these items a history has, within the same norm), and all that follows is post-processing:
 public content is fitted, eigenpairs that stand out of the noise are kept, shrunk and smoothed, and the device scores
 with its own full history, which stays there. What others can learn of a user from everything but that user's own screen
 is bounded (joint differential privacy: Kearns, Pai, Roth and Ullman 2014).
@@ -68,7 +69,8 @@ METHOD = Method(
     training=PrivateGramTraining(),
     attack_surface=NoItemRows(),
     disclosure=ServerReads(
-        "two sums over everybody: of unit histories, and of outer products of centred ones on the most popular items"
+        "sums over everybody: of unit histories, and of outer products of centred ones on the most popular items, "
+        "beside unit histories over these items where noise drowns popularity"
     ),
     history_model=GramModel,
     clip_norms=(

@@ -11,7 +11,7 @@ from torch import Tensor
 from privfed.federation import Call, Message, PrivateState, StatefulClients, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.private_gram.config import PrivateGramConfig
-from privfed.methods.private_gram.queries import GRAM, centred, factors
+from privfed.methods.private_gram.queries import AGAIN, GRAM, centred, factors, unit_rows
 from privfed.methods.private_gram.server import BEYOND, BEYOND_SHARES, BEYOND_WEIGHTS
 from privfed.methods.shared.popular_head import (
     HEAD,
@@ -42,12 +42,15 @@ class PrivateGramClients(StatefulClients):
     def gram(self, call: Call, message: Message) -> ClientUpdates:
         """The outer product of the centred history, of norm 1; nothing of a device whose history says nothing.
 
-        Whether the diagonal is part of it shows in the size of the block.
+        Beside it, where it is asked for, the unit vector along the own items on the head. Whether the diagonal is part
+        of the product shows in the size of its block.
         """
-        vectors = centred(self.rows.select(call.clients), message)[0]
+        rows = self.rows.select(call.clients)
+        vectors = centred(rows, message)[0]
         diagonal = call.schema[GRAM].size == packed_size(vectors.shape[1])
         part = Symmetric(GRAM, torch.arange(len(vectors)), factors(vectors, diagonal=diagonal), vectors, diagonal)
-        return ClientUpdates(call.clients, call.schema, [part])
+        again = [unit_rows(rows, message)] if AGAIN in call.schema else []
+        return ClientUpdates(call.clients, call.schema, [part, *again])
 
     def score(
         self,

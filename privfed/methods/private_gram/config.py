@@ -30,6 +30,11 @@ _PER_DONOR = 1 / 16
 c = 8, where the released noise and donors' errors of sampling weigh the same)."""
 _SHORT = 5.0
 """Mean root of the number of items in a history below which histories are short: about 25 items."""
+_FEW, _FEW_OF_LONG = 40, 20
+"""Items that must stand out of the noise where histories are short, and where they are long."""
+_AGAIN, _MOST_AGAIN, _LEAST_AGAIN = 0.1, 0.15, 0.03
+"""Share of popularity in the second query, times the smaller of m / (2 n mu) and 1 / mu; the most, and what is too
+little to ask for."""
 _STANDS_OUT, _BY_CHANCE = 3.0, 0.00135
 """Standard deviations above zero, and how many of noise alone are there."""
 
@@ -47,17 +52,29 @@ class PrivateGramConfig(MethodConfig):
     )
     item_kernel: str | None = Field(
         None,
-        description="a .npy or .csv file with a row of numbers per item, in the order of item ids: public embeddings, "
-        "such as of texts, or a symmetric matrix of likenesses; a further kernel of content",
+        description="a .npy, .npz or .csv file with a row of numbers per item, in the order of item ids: public "
+        "embeddings, such as of texts, or a symmetric matrix of likenesses; a further kernel of content",
+    )
+    item_columns: tuple[str, ...] = Field(
+        (),
+        description="numeric columns of the item descriptions, instead of a file: embeddings from a DataFrame, as in "
+        "privfed.load(ratings, items=frame)",
     )
     popularity_share: float | None = Field(
         None, gt=0, le=1, description="share of mu^2 for the popularity of items; 1 asks for nothing else"
     )
-    min_items: int = Field(
-        40,
+    head_share: float | None = Field(
+        None,
         ge=0,
-        description="items that must stand out of the noise on popularity; with fewer, the rest of the budget makes "
-        "popularity more exact and there is no Gram matrix",
+        lt=1,
+        description="share of the second query for the popularity of the head among each user's items on it; 0 asks "
+        "for the Gram matrix alone",
+    )
+    min_items: int | None = Field(
+        None,
+        ge=0,
+        description="items that must stand out of the noise on popularity, by rule more where histories are short; "
+        "with fewer, the rest of the budget makes popularity more exact and there is no Gram matrix",
     )
     select: bool = Field(
         default=True,
@@ -96,13 +113,15 @@ class PrivateGramConstants:
     """Constants of a run: settings where given, else values that the rule derives from public numbers.
 
     Attributes:
-        share: of mu^2 that popularity gets, and the Gram matrix what is left; 1 where there is no Gram matrix.
+        share: of mu^2 that popularity gets, and the second query what is left; 1 where there is no second query.
+        again: share of the second query for popularity on the head.
         head: B, items of the Gram matrix; 0 where there is none.
         damping: a.
         smoothing: rho, where it is not chosen.
     """
 
     share: float
+    again: float
     head: int
     damping: float
     smoothing: float
@@ -124,6 +143,10 @@ class PrivateGramConstants:
         share = config.popularity_share
         if share is None:
             share = min(max(_SHARE * math.sqrt(items / (2 * reach)), _SHARE), _LARGEST_SHARE)
+        again = config.head_share
+        if again is None:
+            again = min(_AGAIN * items / (2 * reach), _AGAIN / mu, _MOST_AGAIN)
+            again = again if again >= _LEAST_AGAIN else 0.0
         factor = _HEAD_WITH_CONTENT if content else _HEAD_ALONE
         known = reach + _PER_DONOR * factor**2 * donors
         wide = config.largest_head if math.isinf(mu) else max(_SMALLEST_HEAD, round(factor * math.sqrt(known)))
@@ -131,6 +154,7 @@ class PrivateGramConstants:
         damped = content or mu >= _DAMPED_FROM or reach >= _DAMPED_REACH
         return cls(
             share=share,
+            again=again,
             head=0 if share == 1 else max(min(head, items - 1), 1),
             damping=(_DAMPING if damped else 0.0) if config.damping is None else config.damping,
             smoothing=(_SMOOTHING if content else 0.0) if config.smoothing is None else config.smoothing,
@@ -159,3 +183,10 @@ class HeadShown:
     def short(self, config: PrivateGramConfig) -> bool:
         """Whether histories are short."""
         return config.histories == "short" or (config.histories == "auto" and self.root_length < _SHORT)
+
+    def few(self, config: PrivateGramConfig) -> bool:
+        """Whether too few items stand out for a head."""
+        least = config.min_items
+        if least is None:
+            least = _FEW if self.short(config) else _FEW_OF_LONG
+        return self.standing_out < least

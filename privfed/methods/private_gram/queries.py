@@ -6,6 +6,9 @@ With x the 0/1 row of own items on the head, |x| of them, pi the head's noisy po
 
 The Gram matrix gets y y^T / |y|^2, of norm 1; without its diagonal, y_i y_j times the smaller of 1 over the norm of
 what is left and 1.5 / |y|^2.
+
+The popularity of the head gets x / sqrt(|x|) beside it: of unit length on the head alone, so that whoever has few items
+there says more than in the popularity of the whole catalogue.
 """
 
 import torch
@@ -15,9 +18,10 @@ from torch import Tensor
 from privfed.federation import Message
 from privfed.methods.shared.popular_head import HEAD, SCALE, SHARES, WITHIN, on_head
 from privfed.methods.shared.vae_inputs import OwnRows
+from privfed.updates import Rows
 from privfed.updates.symmetric import squared_norms
 
-GRAM = "gram"
+GRAM, AGAIN = "gram", "head_popularity"
 _MOST_LIFTED = 1.5
 
 
@@ -39,3 +43,10 @@ def factors(vectors: Float[Tensor, "clients side"], *, diagonal: bool) -> Float6
         left = squared_norms(vectors, diagonal=False).sqrt()
         weights = torch.minimum(WITHIN / left, _MOST_LIFTED / whole)
     return torch.where(whole > 0, weights, 0.0)
+
+
+def unit_rows(rows: OwnRows, message: Message) -> Rows:
+    """The part of an upload that says which items of the head a history has, by their places there."""
+    mine = on_head(rows, message.shared[HEAD])
+    values = (WITHIN / mine.counts.double().sqrt())[mine.owner].float().unsqueeze(1)
+    return Rows(AGAIN, mine.owner, mine.items, values)

@@ -35,7 +35,10 @@ _HEADS, _RELEASED = "heads", "released"
 class RefreshedGramConfig(PrivateGramConfig):
     """Settings; null follows the rule."""
 
-    min_items: int = Field(20, ge=0, description="items that must stand out of the noise before pairs are asked for")
+    head_share: float | None = Field(0.0, ge=0, le=0, description="0: the Gram matrix alone is asked for")
+    min_items: int | None = Field(
+        20, ge=0, description="items that must stand out of the noise before pairs are asked for; null: by the rule"
+    )
     refreshes: int = Field(52, ge=2, le=1000, description="refreshes of a year, one in a round; all cost what one does")
 
 
@@ -110,12 +113,12 @@ class RefreshedGramServer(PrivateGramServer):
         self._refresh = t
         cohort = federation.sample_cohort(t)
         popularity = self._popularity(federation, cohort, self.schemas[0])
-        deviation = self._deviation(self.schemas[0])
+        deviation = self._deviation(self.schemas[0], POPULARITY)
         shown = HeadShown.from_popularity(popularity, cohort.expected, deviation)
         self.decisions = {"items above noise": shown.standing_out}
         popularity, deviation = self._with_donors(popularity, cohort, deviation)
         begun = bool(self.released[_RELEASED][:t, 1].any())
-        if len(self.schemas) > 1 and (begun or shown.standing_out >= self.config.min_items):
+        if len(self.schemas) > 1 and (begun or not shown.few(self.config)):
             self._relate(federation, cohort, popularity, deviation, short=not self._diagonal)
         else:
             self._rank(popularity, deviation, 0)
@@ -137,10 +140,10 @@ class RefreshedGramServer(PrivateGramServer):
     def _block(self, shape: tuple[int, ...], share: float) -> Block:
         return replace(super()._block(shape, share), refreshes=self.totals.refreshes)
 
-    def _deviation(self, schema: Schema) -> float:
+    def _deviation(self, schema: Schema, name: str) -> float:
         """Standard deviation of the noise on the total of now."""
-        there = on_host(self.released[_RELEASED][:, int(GRAM in schema)])
-        return super()._deviation(schema) * self.totals.noise(self._refresh, there) / self.totals.factor
+        there = on_host(self.released[_RELEASED][:, int(name == GRAM)])
+        return super()._deviation(schema, name) * self.totals.noise(self._refresh, there) / self.totals.factor
 
     def _popularity(self, federation: Federation, cohort: Cohort, schema: Schema) -> Float64[Tensor, " items"]:
         self._keep(POPULARITY, super()._popularity(federation, cohort, schema))
@@ -148,7 +151,7 @@ class RefreshedGramServer(PrivateGramServer):
 
     def _gram(
         self, federation: Federation, cohort: Cohort, message: Message, schema: Schema, *, diagonal: bool
-    ) -> Float64[Tensor, "side side"]:
+    ) -> tuple[Float64[Tensor, "side side"], None]:
         sums = federation.aggregate(GRAM, cohort, message, schema).sums
         self.released[_HEADS][self._refresh] = self.tensors[HEAD]
         self._keep(GRAM, sums[GRAM])
@@ -157,7 +160,7 @@ class RefreshedGramServer(PrivateGramServer):
             if self.released[_RELEASED][refresh, 1]:
                 gram = unpacked(self.released[GRAM][refresh], self.constants.head, diagonal=diagonal)
                 _add_shared_(total, self.tensors[HEAD], gram * weight, self.released[_HEADS][refresh], self.items)
-        return total
+        return total, None
 
     def _people(self, gram: Float64[Tensor, "side side"], cohort: Cohort) -> float:
         """Every history has a trace of 1; without a diagonal nothing says how many have arrived."""

@@ -24,9 +24,9 @@ from privfed.methods.private_gram.donations import Donations
 from privfed.methods.private_gram.model.choosing import Choice, ThinnedCopies, choose
 from privfed.methods.private_gram.model.content import Content
 from privfed.methods.private_gram.model.estimate import EstimatorSettings, NoisyGram
-from privfed.methods.private_gram.model.item_kernel import ItemKernel
+from privfed.methods.private_gram.model.item_kernel import ItemKernel, ItemKernelError
 from privfed.methods.private_gram.model.pooling import STANDS_OUT, NoisySum, OpenMean, Pooled, judged, pooled_pairs
-from privfed.methods.private_gram.queries import GRAM
+from privfed.methods.private_gram.queries import AGAIN, GRAM
 from privfed.methods.shared.popular_head import HEAD, ORDER, POPULARITY, SCALE, SHARES, WEIGHTS, PopularHead, unit_block
 from privfed.updates import packed_size, unpacked
 
@@ -35,7 +35,7 @@ _FLOOR = 0.5
 _SEED_WORDS = 4
 _CONTENT_ALONE = 0.5
 """How far content is believed of items about which histories say nothing."""
-_SURE, _RIDGE = 1e5, 4.0
+_SURE, _RIDGE = 5e4, 4.0
 """n mu from which weights may take the form of EASE, and their ridge in white noises."""
 _CAUTION_OF_POPULARITY, _CAUTION_OF_PAIRS = 2.0, 8.0
 """How many times more than noise of the same size donors' errors of sampling count (`model/pooling`)."""
@@ -66,9 +66,7 @@ class PrivateGramServer:
         self._seed = streams.words(Purpose.THINNING, 0, 0, [SERVER], _SEED_WORDS)[0].tolist()
         self.sums = public_info.sums or NoisySums(public_info.n_users)
         self.features = item_features(public_info.item_info) if config.metadata else None
-        self.kernel = None
-        if config.item_kernel is not None:
-            self.kernel = ItemKernel.read(Path(config.item_kernel), public_info.n_items)
+        self.kernel = self._likeness(public_info)
         if config.beyond_head == "content" and not self.described:
             raise NoFeaturesError(
                 "private-gram is to rank items outside the head by content, and the data name no genre or year of any "
@@ -96,6 +94,17 @@ class PrivateGramServer:
             **_nothing_beyond(side),
         }
 
+    def _likeness(self, public_info: PublicInfo) -> ItemKernel | None:
+        """The kernel that was brought along."""
+        path, columns = self.config.item_kernel, self.config.item_columns
+        if path is not None and columns:
+            raise ItemKernelError(
+                f"item_kernel={path!r} and item_columns={list(columns)} both describe the items: give one of them"
+            )
+        if path is not None:
+            return ItemKernel.read(Path(path), public_info.n_items)
+        return ItemKernel.from_columns(public_info.item_info, columns) if columns else None
+
     @property
     def described(self) -> bool:
         """Whether anything public is known of the items."""
@@ -107,10 +116,10 @@ class PrivateGramServer:
             return
         cohort = federation.sample_cohort(t)
         popularity = self._popularity(federation, cohort, self.schemas[0])
-        deviation = self._deviation(self.schemas[0])
+        deviation = self._deviation(self.schemas[0], POPULARITY)
         shown = HeadShown.from_popularity(popularity, cohort.expected, deviation)
         self.decisions = {"mean root of history lengths": shown.root_length, "items above noise": shown.standing_out}
-        few = len(self.schemas) > 1 and shown.standing_out < self.config.min_items
+        few = len(self.schemas) > 1 and shown.few(self.config)
         if few:
             popularity = self._more_exact(federation, cohort, popularity)
             deviation = self.sums.deviation / self.sums.unit
@@ -153,15 +162,18 @@ class PrivateGramServer:
 
     def _gram_schema(self, *, diagonal: bool) -> Schema:
         size = packed_size(self.constants.head, diagonal=diagonal)
-        return {GRAM: self._block((size,), 1 - self.constants.share)}
+        rest, again = 1 - self.constants.share, self.constants.again
+        schema = {GRAM: self._block((size,), rest * (1 - again))}
+        if again:
+            schema[AGAIN] = self._block((self.constants.head, 1), rest * again)
+        return schema
 
     def _block(self, shape: tuple[int, ...], share: float) -> Block:
         return unit_block(shape, self.sums.unit, share)
 
-    def _deviation(self, schema: Schema) -> float:
-        """Standard deviation of the noise on a released sum of the one block of a query."""
-        (block,) = schema.values()
-        return self.sums.deviation / block.weight
+    def _deviation(self, schema: Schema, name: str) -> float:
+        """Standard deviation of the noise on a released sum of a block."""
+        return self.sums.deviation / schema[name].weight
 
     def _popularity(self, federation: Federation, cohort: Cohort, schema: Schema) -> Float64[Tensor, " items"]:
         return federation.aggregate(POPULARITY, cohort, Message({}), schema).sums[POPULARITY][:, 0].double()
@@ -226,12 +238,14 @@ class PrivateGramServer:
         side = self.constants.head
         head = self._rank(popularity, deviation, side)
         schema, message = self._gram_schema(diagonal=not short), self._relation()
-        gram = self._gram(federation, cohort, message, schema, diagonal=not short)
+        gram, again = self._gram(federation, cohort, message, schema, diagonal=not short)
+        if again is not None and self.config.donor_weight != 1:
+            head = self._known_twice(head, popularity, deviation, again, self._deviation(schema, AGAIN))
         evidence = NoisyGram(
             gram=on_host(gram),
             popularity=on_host(head.popularity),
             clients=self._people(gram, cohort),
-            deviation=self._deviation(schema),
+            deviation=self._deviation(schema, GRAM),
             content=self._content(head.items, head.items),
             diagonal=not short,
             max_pairs=self.config.rank,
@@ -249,10 +263,24 @@ class PrivateGramServer:
 
     def _gram(
         self, federation: Federation, cohort: Cohort, message: Message, schema: Schema, *, diagonal: bool
-    ) -> Float64[Tensor, "side side"]:
-        """The released Gram matrix."""
+    ) -> tuple[Float64[Tensor, "side side"], Float64[Tensor, " side"] | None]:
+        """The released Gram matrix, and the popularity of the head beside it where that was asked for."""
         sums = federation.aggregate(GRAM, cohort, message, schema).sums
-        return unpacked(sums[GRAM], self.constants.head, diagonal=diagonal)
+        again = sums[AGAIN][:, 0].double() if AGAIN in schema else None
+        return unpacked(sums[GRAM], self.constants.head, diagonal=diagonal), again
+
+    def _known_twice(
+        self,
+        head: PopularHead,
+        popularity: Float64[Tensor, " items"],
+        deviation: float,
+        again: Float64[Tensor, " side"],
+        deviation_again: float,
+    ) -> PopularHead:
+        """The same items, whose popularity two sums say together: the tensors that devices rank by follow."""
+        known = head.pooled(popularity, deviation, again, deviation_again)
+        self.tensors |= {SHARES: (known.popularity / known.popularity.sum()).float(), ORDER: known.order}
+        return known
 
     def _people(self, gram: Float64[Tensor, "side side"], cohort: Cohort) -> float:  # noqa: ARG002 (all are expected)
         """How many histories are in it."""

@@ -86,6 +86,34 @@ class PopularHead:
         items = best[:side]
         return cls(items, sums[items].double().clamp(min=max(_FLOOR, deviation / 2)), order)
 
+    def pooled(
+        self,
+        sums: Float64[Tensor, " items"],
+        deviation: float,
+        again: Float64[Tensor, " side"],
+        deviation_again: float,
+    ) -> "PopularHead":
+        """The same items, their popularity and order by two sums, each weighted by its noise.
+
+        Args:
+            sums: noisy popularity of all items, which the head was cut from.
+            deviation: standard deviation of its noise.
+            again: noisy popularity of the head, of unit vectors over the head alone.
+            deviation_again: standard deviation of its noise.
+        """
+        first = sums[self.items]
+        # Vectors over fewer items have larger entries: by as much as the sums differ.
+        longer = float(again.sum()) / max(float(self.popularity.sum()), _FLOOR)
+        if longer <= 0 or not deviation:
+            return self
+        one, other = (longer * deviation) ** -2, deviation_again**-2
+        both = (one * longer * first + other * again) / (one + other) / longer
+        noise = math.sqrt(1 / (one + other)) / longer
+        order = self.order.clone()
+        # Places of the head among all items are shared out anew; what is outside keeps its own.
+        order[self.items[both.argsort(descending=True, stable=True)]] = self.order[self.items]
+        return PopularHead(self.items, both.clamp(min=max(_FLOOR, noise / 2)), order)
+
 
 def on_head(rows: OwnRows, head: Int64[Tensor, " side"]) -> OwnRows:
     """The own items that are on the head, by their places there, ascending for each owner."""

@@ -30,7 +30,7 @@ def opened(small_split):
 
 def experiment(parts, plan=CENTRAL, method="private-gram", seed=4, **settings):
     if method == "private-gram":
-        settings = {"head": HEAD, "histories": "long", "min_items": 0, "select": False} | settings
+        settings = {"head": HEAD, "head_share": 0, "histories": "long", "min_items": 0, "select": False} | settings
     config = ExperimentConfig(
         data="synthetic-tests", method={"name": method, **settings}, privacy=PrivacyPlan.parse(plan),
         protocol=Protocol(k=(5,), state="received"), rounds=1, seed=seed, taps=TapConfig(places=("sum",)),

@@ -21,6 +21,7 @@ from privfed.methods import PublicInfo, method
 from privfed.methods.private_gram import HeadShown, NoFeaturesError, PrivateGramConfig, PrivateGramConstants
 from privfed.methods.private_gram.model.content import Content
 from privfed.methods.private_gram.model.estimate import EstimatorSettings, NoisyGram
+from privfed.methods.shared.popular_head import PopularHead
 from privfed.privacy import PlanError, PrivacyPlan, forecast, plan_for_target
 from privfed.setup.config import ExperimentConfig, TapConfig
 from privfed.updates import ClientUpdates, packed_size, unpacked
@@ -28,7 +29,7 @@ from privfed.updates import ClientUpdates, packed_size, unpacked
 HEAD = 40
 CENTRAL = "central-gaussian:clip_norm=1,noise_multiplier=2,delta=0.001"
 VARIANTS = {"long": True, "short": False}
-PLAIN = {"head": HEAD, "histories": "long", "min_items": 0, "select": False}
+PLAIN = {"head": HEAD, "head_share": 0, "histories": "long", "min_items": 0, "select": False}
 """A head that small populations would not get, and nothing decided by what was released."""
 
 
@@ -146,6 +147,67 @@ def test_adding_or_removing_a_user_moves_both_sums_together_by_at_most_the_clip_
             moved[user] += (block.weight * (total - without)).square().sum()
     assert moved.sqrt().max() <= 1 + 1e-5
     assert moved.sqrt().max() == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("histories", VARIANTS)
+def test_the_head_is_asked_for_its_popularity_again_within_the_same_norm(described, histories):
+    e = ran(described, CENTRAL, histories=histories, head_share=0.3).e
+    rest = 1 - e.server.constants.share
+    assert {name: block.share for name, block in e.server.schema.items()} == pytest.approx(
+        {"gram": 0.7 * rest, "head_popularity": 0.3 * rest}
+    )
+    sent = updates(e)
+    assert sent.norms(2).max() <= math.sqrt(rest)
+    assert sent.norms(2).max() == pytest.approx(math.sqrt(rest), abs=1e-6)
+    dense = sent.materialise(torch.arange(e.n_users))["head_popularity"][:, :, 0].double()
+    head = e.server.state()["head"].numpy()
+    for user in range(e.n_users):
+        own = np.isin(head, described.train.items_of(user))
+        np.testing.assert_allclose(dense[user], own / math.sqrt(max(own.sum(), 1)), atol=1e-6)
+
+
+def test_two_sums_of_popularity_are_pooled_by_their_noise():
+    rng = np.random.default_rng(1)
+    wanted = np.sort(rng.gamma(2.0, 100.0, 300))[::-1].copy()
+    longer, deviations = 3.0, (60.0, 20.0)
+    errors = []
+    for _ in range(20):
+        first = torch.from_numpy(np.concatenate([wanted, np.zeros(50)]) + deviations[0] * rng.normal(size=350))
+        head = PopularHead.from_popularity(first, deviations[0], 300)
+        again = torch.from_numpy(
+            longer * np.append(wanted, np.zeros(50))[head.items] + deviations[1] * rng.normal(size=300)
+        )
+        pooled = head.pooled(first, deviations[0], again, deviations[1])
+        assert pooled.items.equal(head.items)
+        assert sorted(pooled.order.tolist()) == sorted(head.order.tolist())
+        outside = np.setdiff1d(np.arange(350), head.items)
+        assert pooled.order[outside].equal(head.order[outside])
+        ranked = pooled.popularity[pooled.order[pooled.items].argsort(descending=True)]
+        assert (ranked.diff() <= 0).all()
+        truth = np.append(wanted, np.zeros(50))[head.items]
+        errors.append([np.square(one.popularity.numpy() - truth).mean() for one in (head, pooled)])
+    before, after = np.sqrt(np.mean(errors, 0))
+    # By inverse variance: sqrt(1 / (1 / 60^2 + 3^2 / 20^2)) is 6.6.
+    assert before > 50
+    assert after < 15
+
+
+def test_exact_popularity_is_left_as_it_is():
+    exact = torch.arange(5.0, dtype=torch.float64)
+    head = PopularHead.from_popularity(exact, 0.0, 3)
+    assert head.pooled(exact, 0.0, exact[:3], 0.0) is head
+
+
+def test_the_head_is_asked_again_where_noise_drowns_it():
+    def again(clients, items, mu):
+        return PrivateGramConstants.from_config(
+            PrivateGramConfig(), NoisySums(clients, 1.0, 1 / mu), items, content=False
+        ).again
+
+    assert again(1000, 5000, 0.3) == 0.15
+    assert 0 < again(1000, 2000, 1.0) < 0.15
+    assert again(10_000, 2000, 1.0) == 0
+    assert PrivateGramConstants.from_config(PrivateGramConfig(), NoisySums(50), 500, content=False).again == 0
 
 
 @pytest.mark.parametrize("histories", VARIANTS)
@@ -517,6 +579,13 @@ def test_items_stand_out_of_noise_or_do_not():
     noise[:60] += 30
     assert abs(HeadShown.from_popularity(noise, 1000, 3.0).standing_out - 60) < 25
     assert HeadShown.from_popularity(torch.tensor([0.0, 0.5, 2.0]), 10, 0.0).standing_out == 2
+
+
+def test_short_histories_need_more_items_above_the_noise():
+    by_rule, set_to = PrivateGramConfig(), PrivateGramConfig(min_items=5)
+    assert [HeadShown(9.0, items).few(by_rule) for items in (19, 20)] == [True, False]
+    assert [HeadShown(2.0, items).few(by_rule) for items in (39, 40)] == [True, False]
+    assert [HeadShown(2.0, items).few(set_to) for items in (4, 5)] == [True, False]
 
 
 @pytest.mark.parametrize("fidelity", ["analytic", "exact"])

@@ -86,7 +86,9 @@ def test_the_noise_of_totals_is_what_the_server_allows_for(parts):
     e = experiment(nobody, LOUD, min_items=10**6, popularity_share=0.5)
     found = []
     e.run(
-        progress=lambda t, _: found.append((float(popularity(e).std()), e.server._deviation(e.server.schemas[0]))),
+        progress=lambda t, _: found.append(
+            (float(popularity(e).std()), e.server._deviation(e.server.schemas[0], "popularity"))
+        ),
         parts=(),
     )
     for seen, told in found:
