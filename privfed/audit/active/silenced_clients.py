@@ -1,20 +1,18 @@
 """`SilencedClients`: devices of which some are sent a broken model, so that they add nothing to a sum."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Int64
 from torch import Tensor
 
 from attacks.active import broken
 from privfed.audit.active.recorded_query import RecordedQuery
-from privfed.federation import Call, Clients, FederationError, Message, Ranges, Streams, begin_query, perform
+from privfed.audit.active.tampered_clients import Step, TamperedClients
+from privfed.federation import Call, Clients, FederationError, Message, Streams, begin_query, perform
 from privfed.updates import ClientUpdates
 
 
-class SilencedClients:
-    """`Clients` to which a lying server speaks.
+class SilencedClients(TamperedClients):
+    """Devices to which a lying server speaks.
 
     Whoever is not heard sends zeros, as a node has users do whose training fails (`privfed.engines.nodes.answering`);
     `stays_silent` says whether a broken model does that to a method. What a probe teaches a device is forgotten, so
@@ -28,56 +26,17 @@ class SilencedClients:
     """
 
     def __init__(self, clients: Clients) -> None:
-        self.clients = clients
+        super().__init__(clients)
         self.heard: Int64[Tensor, " heard"] | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        """A step, or another attribute of the clients."""
-        found = getattr(self.__dict__["clients"], name)
-        return self._step(found) if name in self.__dict__["clients"].steps else found
-
-    @property
-    def steps(self) -> frozenset[str]:
-        """Steps that the clients answer."""
-        return self.clients.steps
-
-    def receive(self, step: str, message: Message) -> None:
-        """A query begins."""
-        self.clients.receive(step, message)
-
-    def score(
-        self,
-        clients: Int64[Tensor, " clients"],
-        message: Message,
-        updates: ClientUpdates | None,
-        candidates: Int64[Tensor, "clients c"] | None,
-    ) -> Float[Tensor, "clients c"]:
-        """Scores on the devices of `clients`."""
-        return self.clients.score(clients, message, updates, candidates)
+    def answer(self, step: Step, call: Call, message: Message) -> ClientUpdates:
+        """Updates of those who are heard, and zeros."""
+        updates = step(call, message)
+        return updates if self.heard is None else updates.scale_(torch.isin(call.clients, self.heard).float())
 
     def commit(self) -> None:
         """A probe leaves nothing behind."""
         self.clients.discard()
-
-    def discard(self) -> None:
-        """The round was aborted."""
-        self.clients.discard()
-
-    def state(self) -> dict[str, Tensor]:
-        """Committed private tensors."""
-        return self.clients.state()
-
-    def load(self, state: Mapping[str, Ranges]) -> None:
-        """Continue from `state()`."""
-        self.clients.load(state)
-
-    def _step(self, step: Callable[[Call, Message], ClientUpdates]) -> Callable[[Call, Message], ClientUpdates]:
-        def answered(call: Call, message: Message) -> ClientUpdates:
-            if self.heard is None:
-                return step(call, message)
-            return step(call, message).scale_(torch.isin(call.clients, self.heard).float())
-
-        return answered
 
 
 def broken_message(message: Message) -> Message:
