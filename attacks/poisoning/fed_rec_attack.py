@@ -40,7 +40,9 @@ class FedRecAttack:
     ) -> Float64[np.ndarray, "k width"]:
         """The change of the target rows."""
         rows = table[targets].astype(np.float64)
-        return pushed(rows, self._fitted(table.astype(np.float64)), self.steps, self.lr) - rows
+        users = self._fitted(table.astype(np.float64))
+        change: Float64[np.ndarray, "k width"] = pushed(rows, users, self.steps, self.lr) - rows
+        return change
 
     def _fitted(self, table: Float64[np.ndarray, "items width"]) -> Float64[np.ndarray, "users width"]:
         """Vectors that rank known items above the average one, as long as the table's longest row."""
@@ -52,4 +54,5 @@ class FedRecAttack:
             doubt = known / (1 + np.exp(np.clip(users @ centred.T, -30, 30)))
             users += (doubt @ centred - 0.01 * users) / scale**2
         norms: Float64[np.ndarray, "users 1"] = np.linalg.norm(users, axis=1, keepdims=True)
-        return users * scale / np.maximum(norms, 1e-12)
+        fitted: Float64[np.ndarray, "users width"] = users * scale / np.maximum(norms, 1e-12)
+        return fitted

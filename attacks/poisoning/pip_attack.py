@@ -41,4 +41,5 @@ class PipAttack:
         mean = liked.mean(axis=0)
         longest = np.linalg.norm(liked, axis=1).max()
         wanted = mean * self.length * longest / max(float(np.linalg.norm(mean)), 1e-12)
-        return wanted - table[targets]
+        change: Float64[np.ndarray, "k width"] = wanted - table[targets]
+        return change

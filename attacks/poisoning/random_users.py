@@ -35,4 +35,5 @@ class RandomUsers:
         """The change of the target rows."""
         rows = table[targets].astype(np.float64)
         users = np.random.default_rng(seed).normal(0, table.std(), (self.users, table.shape[1]))
-        return pushed(rows, users, self.steps, self.lr) - rows
+        change: Float64[np.ndarray, "k width"] = pushed(rows, users, self.steps, self.lr) - rows
+        return change

@@ -43,6 +43,7 @@ from privfed.audit.attack_runs.attack_run import applicable
 from privfed.audit.attack_runs.selection import selection_half
 from privfed.data import Split, SplitSpec, load, split
 from privfed.evaluation import Protocol
+from privfed.federation import Message
 from privfed.guards.client_guard import BrokenUploadError
 from privfed.methods import ItemBlocks, Method, registry
 from privfed.privacy import PlanError, PrivacyPlan
@@ -148,6 +149,11 @@ class Stage:
 
     def aucs(self, lie: Lie, craft: Craft, here: UserMask) -> dict[str, PerUser]:
         """AUC by attack of the people who are here; none where training breaks down on the crafted model."""
+        scored = self.scores(lie, craft, here)
+        return {name: self.people.auc(scores, here) for name, scores in scored.items()}
+
+    def scores(self, lie: Lie, craft: Craft, here: UserMask) -> dict[str, Scores]:
+        """Scores by attack of the people who are here, zeros for the others."""
         message, people = self.server.crafted(craft), self.people
         try:
             if self.server.assembly.config.privacy.unprotected:
@@ -162,9 +168,9 @@ class Stage:
                 scored = {name: np.concatenate([one[name] for one in summed]) for name in summed[0]}
         except BrokenUploadError:
             return {}
-        return {name: people.auc(_placed(scores, here), here) for name, scores in scored.items()}
+        return {name: _placed(scores, here) for name, scores in scored.items()}
 
-    def _singly(self, message: Any, users: np.ndarray) -> dict[str, Scores]:
+    def _singly(self, message: Message, users: np.ndarray) -> dict[str, Scores]:
         asked = torch.from_numpy(users)
         view = item_view(self.blocks, self.server.uploads(message, asked))
         direction = self.server.assembly.registered.attack_surface.proximal_direction
@@ -173,7 +179,7 @@ class Stage:
             view = replace(view, proximal=pull.float().numpy())
         return self._read(view)
 
-    def _of_sum(self, message: Any, cohort: Tensor, people: int) -> dict[str, Scores]:
+    def _of_sum(self, message: Message, cohort: Tensor, people: int) -> dict[str, Scores]:
         total = self.server.sum(message, cohort.sort().values)
         read = self._read(item_view(self.blocks, {name: values.unsqueeze(0) for name, values in total.items()}))
         return {name: np.broadcast_to(scores, (people, scores.shape[1])) for name, scores in read.items()}
