@@ -68,11 +68,17 @@ COLUMNS: tuple[Column, ...] = (
 
 
 def audited_methods() -> dict[str, Method]:
-    """Methods that are not told everything by design: histories, or examinations beside public purchases."""
+    """Methods that are not told everything by design: histories, or examinations beside public purchases.
+
+    Those that ask what another one asks, at every refresh of a year, are left out, too.
+    """
+    registered = registry.methods()
+    refreshed = {method.refreshed for method in registered.values()}
     return {
         name: method
-        for name, method in registry.methods().items()
-        if not method.traits.public_target
+        for name, method in registered.items()
+        if name not in refreshed
+        and not method.traits.public_target
         and not (method.traits.release == "individual" and method.traits.uploads_once)
     }
 
