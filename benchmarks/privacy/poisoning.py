@@ -2,7 +2,7 @@
 
     python -m benchmarks.privacy.poisoning --seeds 2
 
-Leave-one-out, 30 rounds of 128 clients. Malicious clients are chosen among the 943 at random: 0, 1 (.1 %), 9 (1 %) or
+Leave-one-out, 60 rounds of 256 clients. Malicious clients are chosen among the 943 at random: 0, 1 (.1 %), 9 (1 %) or
 47 (5 %); what they did before is gone, and nobody measures them. They promote three items that 5 to 20 people have.
 Crafted uploads make up for the mean, as their authors do: each is multiplied by the clients of a round over the
 malicious ones among them. Attacks are ours, after the ideas of the papers that `attacks.poisoning` names; where some
@@ -12,7 +12,7 @@ interactions are known, these are 5 % of those of 128 people.
     long dropped single uploads are seen, and those longer than twice the median of the round are left out
     clip         each upload is clipped to C = 20, single uploads are seen
     secure sum   the same clip, and only sums are seen, so nobody can be left out
-    noise        the same inside sums with noise in shares, epsilon 8, those of 64 people suffice
+    noise        the same inside sums with noise in shares, epsilon 8, those of 128 people suffice
 
 `exposure` is the share of pairs of an honest person and a target, which the person does not have, in which it is
 among the ten items recommended first; `hit` is HR@10 of honest people over the whole catalogue. Means over seeds and
@@ -43,7 +43,7 @@ from privfed.setup.assembly import Assembly
 from privfed.setup.config import ExperimentConfig
 from privfed.updates import ClientUpdates
 
-DATA, METHOD, ROUNDS, COHORT, CLIP, LENGTH = "ml-100k", {"name": "fedmf"}, 30, 128, 20.0, 10
+DATA, METHOD, ROUNDS, COHORT, CLIP, LENGTH = "ml-100k", {"name": "fedmf"}, 60, 256, 20.0, 10
 SHARES = (0.0, 0.001, 0.01, 0.05)
 BANDWAGON, PROFILE = "bandwagon", 60
 KNOWN, PUBLIC, TARGETS, OWNERS = 128, 0.05, 3, (5, 20)
@@ -52,7 +52,7 @@ PLANS = {
     "long dropped": "none",
     "clip": f"clip:clip_norm={CLIP}",
     "secure sum": f"secure-sum:clip_norm={CLIP}",
-    "noise": f"distributed-gaussian:clip_norm={CLIP},epsilon=8,n_min_honest=64",
+    "noise": f"distributed-gaussian:clip_norm={CLIP},epsilon=8,n_min_honest=128",
 }
 LONG = 2.0
 """Over the median norm of a round, above which an upload is dropped where that is a protection."""
