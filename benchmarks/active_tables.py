@@ -42,7 +42,7 @@ def _auc(column: Row | None) -> str:
 
 def ranges_and_links() -> list[str]:
     """AUC of ranges and of neighbours, and shares of people who are linked."""
-    found: Mapping[str, Row] = results("ranges_and_links")
+    found: Mapping[str, Row] = results("ranges_and_links")["methods"]
     head = ["method", "popularity", *RANGES, "another run", "another service", "neighbours"]
     rows = [
         [
@@ -55,6 +55,16 @@ def ranges_and_links() -> list[str]:
         for name, row in found.items()
     ]
     return table(head, rows)
+
+
+def inversion() -> list[str]:
+    """AUC of items by learned inversion."""
+    found: Mapping[str, Row] = results("ranges_and_links")["inversion"]
+    rows = [
+        [method(name).display_name, figure(row["popularity"], 3), figure(row["auc"][0], 3)]
+        for name, row in found.items()
+    ]
+    return table(["method", "popularity", "learned inversion, which looks at no row"], rows)
 
 
 def poisoning() -> list[str]:

@@ -12,7 +12,7 @@ on simulated pairs, in place of an optimisation for each upload (Zhu, Liu & Han,
 """
 
 import numpy as np
-from jaxtyping import Bool, Float, Float64
+from jaxtyping import Bool, Float
 
 from attacks.views.types import Scores, ViewError
 
@@ -39,14 +39,15 @@ def learned_inversion(
             f"Got {len(simulated)} simulated uploads of {simulated.shape[1]} numbers with {len(histories)} histories "
             f"for uploads of {uploads.shape[1]}; pass two or more of the same length, with a history each."
         )
-    mean = simulated.mean(axis=0, dtype=np.float64)
+    mean = simulated.mean(axis=0, dtype=np.float64).astype(simulated.dtype)
     known, asked = _unit(simulated - mean), _unit(uploads - mean)
     labels = histories - histories.mean(axis=0)
-    weights = np.linalg.solve(known @ known.T + ridge * np.eye(len(known)), labels)
+    gram = (known @ known.T).astype(np.float64)
+    weights = np.linalg.solve(gram + ridge * np.eye(len(known)), labels)
     scores: Scores = asked @ known.T @ weights
     return scores
 
 
-def _unit(rows: Float64[np.ndarray, "n size"]) -> Float64[np.ndarray, "n size"]:
-    unit: Float64[np.ndarray, "n size"] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+def _unit(rows: Float[np.ndarray, "n size"]) -> Float[np.ndarray, "n size"]:
+    unit: Float[np.ndarray, "n size"] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     return unit

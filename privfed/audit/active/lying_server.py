@@ -114,13 +114,14 @@ class LyingServer:
 
     def uploads(self, message: Message, users: Int64[Tensor, " users"]) -> Blocks:
         """Single uploads of `users`, ascending, under a plan that leaves uploads as they are."""
-        self._single.clear()
-        self._federation.roster, self._clients.heard = users, None
-        self.round += 1
-        cohort = self._federation.sample_cohort(self.round)
+        config, self._clients.heard = self.assembly.config, None
         collects = self.assembly.registered.traits.release == "individual"
         ask = self._federation.collect if collects else self._federation.aggregate
-        ask(self.query.step, cohort, message, self.query.schema)
+        self._single.clear()
+        for roster in torch.split(users, config.privacy.sampling.max_cohort(self.assembly.n_users)):
+            self._federation.roster = roster
+            self.round += 1
+            ask(self.query.step, self._federation.sample_cohort(self.round), message, self.query.schema)
         return {name: torch.cat([chunk[name] for chunk in self._single]) for name in self.query.schema}
 
     def _observe(self, clients: Clients, call: Call, message: Message, updates: ClientUpdates) -> None:  # noqa: ARG002
