@@ -16,7 +16,8 @@ MovieLens-100K, as in `benchmarks.privacy.active_servers`, on the same 48 people
 Items are read by the attack that is best on the people whose histories the adversary knows; ranges, too, are measured
 on the others. Lit rows are read by a matched filter: the mean upload of 64 made-up newcomers with an item of the range,
 less that of 64 without, all from the model that was sent; how bright they are is chosen on known people. Popularity
-answers for a range by its most popular item. Results go to `benchmarks/results/ranges_and_links.json`. One process, one thread.
+answers for a range by its most popular item. Results go to `benchmarks/results/ranges_and_links.json`. One process, one
+thread.
 """
 
 import time
