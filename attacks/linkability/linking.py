@@ -42,12 +42,12 @@ class Linked:
     """How well pseudonyms were linked.
 
     Attributes:
-        found: share of people whose pseudonym in the second run was named, all being assigned at once.
+        accuracy: share of people whose pseudonym in the second run was named, all being assigned at once.
         auc: that a pair of the same person looks more alike than one of two.
         chance: share that a random assignment finds.
     """
 
-    found: float
+    accuracy: float
     auc: float
     chance: float
 

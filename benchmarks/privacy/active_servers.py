@@ -35,9 +35,9 @@ from attacks.membership import MultiRoundVote, PopularityGuesser, RankOneSign
 from attacks.metrics import user_auc, user_mean
 from attacks.views import PerUser, Scores, UserMask
 from benchmarks import harness
-from privfed.audit.active.lies import CRAFTED, LIES, Lie, Terms
+from privfed.audit.active.honest_run import HonestRun, about_items, trained
+from privfed.audit.active.lies import CRAFTED, LIES, DeviceTerms, Lie
 from privfed.audit.active.lying_server import LyingServer, item_view
-from privfed.audit.active.recorded_query import TrainedRun, about_items, trained
 from privfed.audit.active.silenced_clients import stays_silent
 from privfed.audit.attack_runs.attack_run import applicable
 from privfed.audit.attack_runs.selection import selection_half
@@ -151,7 +151,7 @@ class Stage:
     def allows(self, lie: Lie) -> bool:
         """Whether the lie works where devices insist on nothing besides the plan."""
         plan = self.server.assembly.config.privacy
-        return lie.refusal(plan, Terms(), COHORT) is None and (self.silences or not lie.unequal_models)
+        return lie.refusal(plan, DeviceTerms(), COHORT) is None and (self.silences or not lie.unequal_models)
 
     def aucs(self, lie: Lie, craft: Craft, here: UserMask) -> dict[str, PerUser]:
         """AUC by attack of the people who are here; none where training breaks down on the crafted model."""
@@ -219,7 +219,7 @@ def chosen_and_measured(stage: Stage, lies: Sequence[Lie], crafts: Sequence[Craf
     return (1 - auc if reverse else auc), name
 
 
-def stages(name: str, run: TrainedRun, honest: Assembly, people: People, seed: int) -> Mapping[str, Stage]:
+def stages(name: str, run: HonestRun, honest: Assembly, people: People, seed: int) -> Mapping[str, Stage]:
     """The server of every plan that the method runs behind."""
     found = about_items(honest, run.queries)
     if found is None:

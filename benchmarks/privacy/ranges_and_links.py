@@ -51,9 +51,9 @@ from benchmarks.privacy.active_servers import (
     audited_methods,
     stages,
 )
+from privfed.audit.active.honest_run import HonestQuery, trained
 from privfed.audit.active.lies import CRAFTED, Lie
 from privfed.audit.active.lying_server import LyingServer
-from privfed.audit.active.recorded_query import RecordedQuery, trained
 from privfed.data import Histories, Split, SplitSpec, load, split
 from privfed.federation import Call, Message, Streams, begin_query, perform
 from privfed.guards import ClientGuard
@@ -149,7 +149,7 @@ def drawn(popularity: Float64[np.ndarray, " items"], sizes: Int64[np.ndarray, " 
 
 
 def simulated(
-    assembly: Assembly, query: RecordedQuery, message: Message, made_up: Bool[np.ndarray, "n items"]
+    assembly: Assembly, query: HonestQuery, message: Message, made_up: Bool[np.ndarray, "n items"]
 ) -> ClientUpdates:
     """What newcomers with made-up histories would have uploaded."""
     streams, newcomers = Streams.of_outsider(assembly.streams, 0), torch.arange(len(made_up))
@@ -213,7 +213,7 @@ def service(whole: Split, first: bool) -> Split:
 def found_in(first: Scores, second: Scores) -> float:
     """Share of people who are found in the second run by their scores in the first."""
     hidden = np.random.default_rng(3).permutation(len(first))
-    return measure_links(linked(profiles(first), profiles(second[hidden])), np.argsort(hidden)).found
+    return measure_links(linked(profiles(first), profiles(second[hidden])), np.argsort(hidden)).accuracy
 
 
 def measured(name: str, method: Method, people: People, seeds: int) -> dict[str, Any]:

@@ -52,10 +52,10 @@ def test_pseudonyms_of_two_runs_are_linked_by_taste_alone(sim, same_people):
     first, second = (profiles(scores_of(sim, rng, one)) for one in (members, other))
     result = measure_links(linked(first, second), np.argsort(order))
     if same_people:
-        assert result.found > 0.95
+        assert result.accuracy > 0.95
         assert result.auc > 0.99
     else:
-        assert result.found < 0.15
+        assert result.accuracy < 0.15
         assert result.auc == pytest.approx(0.5, abs=0.12)
     assert result.chance == 1 / 40
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from attacks.active import HONEST, Craft
-from privfed.audit.active.lies import CRAFTED, LIES, Lie, Terms
+from privfed.audit.active.honest_run import about_items, trained
+from privfed.audit.active.lies import CRAFTED, LIES, DeviceTerms, Lie
 from privfed.audit.active.lying_server import LyingServer, item_view
-from privfed.audit.active.recorded_query import about_items, trained
 from privfed.audit.active.silenced_clients import stays_silent
 from privfed.engines.simulation import TooFewClientsError
 from privfed.methods import ItemBlocks
@@ -118,17 +118,17 @@ SUMMED, SINGLE, COINS = (
 @pytest.mark.parametrize(
     ("lie", "plan", "terms", "why"),
     [
-        (CRAFTED, SUMMED, Terms(COHORT, signed=True), None),
-        (SMALL, SUMMED, Terms(), None),
-        (SMALL, SUMMED, Terms(min_users=4), "4 users"),
-        (SMALL, SUMMED, Terms(signed=True), "sampling rule"),
-        (SMALL, COINS, Terms(), "random bit"),
-        (UNEQUAL, SUMMED, Terms(min_users=COHORT), None),
-        (UNEQUAL, SUMMED, Terms(signed=True), "bound to the model"),
-        (UNEQUAL, SINGLE, Terms(), "single uploads"),
+        (CRAFTED, SUMMED, DeviceTerms(COHORT, signed=True), None),
+        (SMALL, SUMMED, DeviceTerms(), None),
+        (SMALL, SUMMED, DeviceTerms(min_users=4), "4 users"),
+        (SMALL, SUMMED, DeviceTerms(signed=True), "sampling rule"),
+        (SMALL, COINS, DeviceTerms(), "random bit"),
+        (UNEQUAL, SUMMED, DeviceTerms(min_users=COHORT), None),
+        (UNEQUAL, SUMMED, DeviceTerms(signed=True), "bound to the model"),
+        (UNEQUAL, SINGLE, DeviceTerms(), "single uploads"),
     ],
 )
-def test_what_a_lie_needs_follows_from_plan_and_terms(lie: Lie, plan: PrivacyPlan, terms: Terms, why: str | None):
+def test_what_a_lie_needs_follows_from_plan_and_terms(lie: Lie, plan: PrivacyPlan, terms: DeviceTerms, why: str | None):
     refusal = lie.refusal(plan, terms, COHORT)
     assert (refusal is None) == (why is None)
     assert why is None or why in refusal

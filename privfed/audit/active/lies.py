@@ -13,7 +13,7 @@ from privfed.privacy import PrivacyPlan
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class DeviceTerms:
     """What devices insist on besides the plan.
 
     Attributes:
@@ -49,7 +49,7 @@ class Lie:
         """How many take part, where a cohort would have so many."""
         return max(plan.mechanism.min_clients, 1) if self.small_roster else cohort
 
-    def refusal(self, plan: PrivacyPlan, terms: Terms, cohort: int) -> str | None:
+    def refusal(self, plan: PrivacyPlan, terms: DeviceTerms, cohort: int) -> str | None:
         """Why the lie does not work under a plan and terms, in a sentence; None where it does."""
         if self.isolates and plan.mechanism.release == "individual":
             return "single uploads are released, so nobody has to be isolated"

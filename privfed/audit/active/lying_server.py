@@ -10,8 +10,8 @@ from torch import Tensor
 
 from attacks import ServerView
 from attacks.active import Craft
+from privfed.audit.active.honest_run import HonestQuery
 from privfed.audit.active.lies import Lie
-from privfed.audit.active.recorded_query import RecordedQuery
 from privfed.audit.active.silenced_clients import SilencedClients
 from privfed.engines.simulation import Simulation
 from privfed.federation import Call, Clients, Message
@@ -44,7 +44,7 @@ class LyingServer:
     """
 
     assembly: Assembly
-    query: RecordedQuery
+    query: HonestQuery
     round: int = 1
     _clients: SilencedClients = field(init=False)
     _federation: _RosterSimulation = field(init=False)

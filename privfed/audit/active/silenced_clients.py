@@ -5,7 +5,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from attacks.active import broken
-from privfed.audit.active.recorded_query import RecordedQuery
+from privfed.audit.active.honest_run import HonestQuery
 from privfed.audit.active.tampered_clients import Step, TamperedClients
 from privfed.federation import Call, Clients, FederationError, Message, Streams, begin_query, perform
 from privfed.updates import ClientUpdates
@@ -49,7 +49,7 @@ def broken_message(message: Message) -> Message:
 
 
 def stays_silent(
-    clients: Clients, query: RecordedQuery, users: Int64[Tensor, " users"], streams: Streams, round: int
+    clients: Clients, query: HonestQuery, users: Int64[Tensor, " users"], streams: Streams, round: int
 ) -> bool:
     """Whether a broken model silences all of these users: training fails, or gives no finite upload.
 
@@ -72,7 +72,7 @@ def stays_silent(
 
 
 def _fails(
-    clients: Clients, query: RecordedQuery, user: Int64[Tensor, " 1"], message: Message, streams: Streams, round: int
+    clients: Clients, query: HonestQuery, user: Int64[Tensor, " 1"], message: Message, streams: Streams, round: int
 ) -> bool:
     call = Call(round, -1, query.step, 0, user, streams, query.schema)
     try:

@@ -1,4 +1,4 @@
-"""`RecordedQuery`: what an honest server asked in a round, for a lying one to ask in its own way."""
+"""`HonestRun`: what an honest server has trained, and what it asks next, for a lying one to ask in its own way."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from privfed.setup.assembly import Assembly
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RecordedQuery:
+class HonestQuery:
     """One query of an honest server.
 
     Attributes:
@@ -38,7 +38,7 @@ class RecordingFederation:
     """
 
     federation: Federation
-    queries: list[RecordedQuery] = field(default_factory=list)
+    queries: list[HonestQuery] = field(default_factory=list)
 
     def sample_cohort(self, round: int) -> Cohort:
         """The round's cohort."""
@@ -46,17 +46,17 @@ class RecordingFederation:
 
     def aggregate(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Total:
         """The sum, as the federation gives it."""
-        self.queries.append(RecordedQuery(step, message, schema))
+        self.queries.append(HonestQuery(step, message, schema))
         return self.federation.aggregate(step, cohort, message, schema)
 
     def collect(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Individual:
         """Single uploads, as the federation gives them."""
-        self.queries.append(RecordedQuery(step, message, schema))
+        self.queries.append(HonestQuery(step, message, schema))
         return self.federation.collect(step, cohort, message, schema)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TrainedRun:
+class HonestRun:
     """A run after some honest rounds.
 
     Attributes:
@@ -65,10 +65,10 @@ class TrainedRun:
     """
 
     devices: dict[str, Tensor]
-    queries: Sequence[RecordedQuery]
+    queries: Sequence[HonestQuery]
 
 
-def trained(assembly: Assembly, rounds: int) -> TrainedRun:
+def trained(assembly: Assembly, rounds: int) -> HonestRun:
     """Train an assembled run for so many rounds, and record the queries of the next one."""
     config = assembly.config
     simulation = Simulation(
@@ -85,10 +85,10 @@ def trained(assembly: Assembly, rounds: int) -> TrainedRun:
         simulation.run(assembly.server, t)
     devices, recording = assembly.clients.state(), RecordingFederation(simulation)
     assembly.server.round(recording, rounds)
-    return TrainedRun(devices, recording.queries)
+    return HonestRun(devices, recording.queries)
 
 
-def about_items(assembly: Assembly, queries: Sequence[RecordedQuery]) -> tuple[RecordedQuery, ItemBlocks] | None:
+def about_items(assembly: Assembly, queries: Sequence[HonestQuery]) -> tuple[HonestQuery, ItemBlocks] | None:
     """The query that says most about items, and which of its blocks do; None where no query says anything.
 
     That is the one whose blocks the method's attack surface names; else the first with a block that has a row for
