@@ -10,7 +10,7 @@ interactions are known, these are 5 % of those of 128 people.
 
     none         uploads and means as they are
     long dropped single uploads are seen, and those longer than twice the median of the round are left out
-    clip         each upload is clipped to C = 20, single uploads are seen
+    clip         each upload is clipped to L2 norm 20, single uploads are seen
     secure sum   the same clip, and only sums are seen, so nobody can be left out
     noise        the same inside sums with noise in shares, epsilon 8, those of 128 people suffice
 
@@ -50,7 +50,7 @@ KNOWN, PUBLIC, TARGETS, OWNERS = 128, 0.05, 3, (5, 20)
 PLANS = {
     "none": "none",
     "long dropped": "none",
-    "clip": f"clip:clip_norm={CLIP}",
+    "clip": f"clip:clip_norm={CLIP},order=2",
     "secure sum": f"secure-sum:clip_norm={CLIP}",
     "noise": f"distributed-gaussian:clip_norm={CLIP},epsilon=8,n_min_honest=128",
 }
