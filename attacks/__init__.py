@@ -16,6 +16,9 @@ measurement. Attacks and estimators are in sub-packages:
 - `attacks.sums`: the same from a sum of uploads, and "was this user in the sum?".
 - `attacks.supports`: from the rows that a client names in a sparse secure sum to a score for every item.
 - `attacks.shadow`: membership with shadow recommenders (RMIA, LiRA, recommended lists).
+- `attacks.active`: models that a lying server sends.
+- `attacks.poisoning`: what malicious clients upload so that an item is recommended to everybody.
+- `attacks.linkability`: pseudonyms of two runs or services, and who is like whom.
 - `attacks.attributes`: from uploads to a user's gender, age or occupation.
 - `attacks.implementation`: noise as floating-point numbers in a machine instead of a law on the real line.
 - `attacks.mechanism`: any function that releases something, against its claim of differential privacy.

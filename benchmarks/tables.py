@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import (
+    active_tables,
     attribute_tables,
     clip_norm_tables,
     cost_tables,
@@ -101,6 +102,15 @@ TABLES = (
     Table("results/performance.md", "clipping", cost_tables.clipping, ("vae",)),
     Table("results/performance.md", "DFMR in shares", cost_tables.dfmr_cost, ("dfmr_cost_jd-dfmr",)),
     Table("results/performance.md", "masking", cost_tables.masking, ("secure_aggregation",)),
+    Table("explanation/attacks/active_servers.md", "active servers", active_tables.active_servers, ("active_servers",)),
+    Table(
+        "explanation/attacks/active_servers.md",
+        "ranges and links",
+        active_tables.ranges_and_links,
+        ("ranges_and_links",),
+    ),
+    Table("explanation/attacks/active_servers.md", "inversion", active_tables.inversion, ("ranges_and_links",)),
+    Table("explanation/attacks/poisoning.md", "poisoning", active_tables.poisoning, ("poisoning",)),
     Table("explanation/attacks/attributes.md", "attributes", attribute_tables.attributes, ("attributes",)),
     Table("results/flower.md", "exchanges", cost_tables.exchanges, ("flower",)),
     Table("results/flower.md", "losses", cost_tables.losses, ("nodes", "flower_faults")),

@@ -1,0 +1,6 @@
+"""Linkability: is the person behind this pseudonym the one behind that, and who is like whom?"""
+
+from attacks.linkability.linking import Linked, linked, measure_links, profiles
+from attacks.linkability.neighbourhoods import nearest, neighbour_auc
+
+__all__ = ["Linked", "linked", "measure_links", "nearest", "neighbour_auc", "profiles"]
