@@ -13,16 +13,18 @@ Without TLS, on loopback: a proxy stands before it. No call is written down.
 """
 
 import hmac
+import secrets
+import socket
 import struct
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from socketserver import BaseServer
 from urllib.parse import urlsplit
 
 from privfed.engines.nodes.errors import NodesError
@@ -34,13 +36,19 @@ FRAME = struct.Struct(f">4sHQ{STAGE_BYTES}s")
 MAGIC = b"PFHT"
 _SHORTEST_TOKEN, _SECONDS, _LONGEST_LINE = 32, 30, 2048
 _SPARE_CONNECTIONS = 16
+_PAUSE = 0.05
+
+_Connection = socket.socket | tuple[bytes, socket.socket]
 
 
 @dataclass(slots=True)
 class _Mailbox:
-    """What waits for one node, what it answered, and when it last asked."""
+    """What waits for one node, what it answered, and when it last asked.
 
-    exchange: int = 0
+    Exchanges are counted from a random number: a node that outlives this server takes none for one it has answered.
+    """
+
+    exchange: int = field(default_factory=lambda: secrets.randbits(62))
     frame: bytes | None = None
     reply: bytes | None = None
     seen: float = float("-inf")
@@ -159,19 +167,19 @@ class _Server(ThreadingHTTPServer):
         self._free = threading.BoundedSemaphore(at_once)
         super().__init__(("127.0.0.1", port), partial(_Call, transport))
 
-    def process_request(self, request: Any, client_address: Any) -> None:
+    def process_request(self, request: _Connection, client_address: object) -> None:
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+    def process_request_thread(self, request: _Connection, client_address: object) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._free.release()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: _Connection, client_address: object) -> None:
         """Whoever goes away in the middle of a call dropped out."""
 
 
@@ -180,9 +188,11 @@ class _Call(BaseHTTPRequestHandler):
 
     timeout = _SECONDS
 
-    def __init__(self, transport: HttpTransport, *args: Any) -> None:
+    def __init__(
+        self, transport: HttpTransport, request: _Connection, client_address: tuple[str, int], server: BaseServer
+    ) -> None:
         self._transport = transport
-        super().__init__(*args)
+        super().__init__(request, client_address, server)
 
     def do_OPTIONS(self) -> None:
         """A browser asks whether a page may call."""
@@ -213,7 +223,7 @@ class _Call(BaseHTTPRequestHandler):
         self.request_version = "HTTP/1.0"
         self._answer(HTTPStatus(code))
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Nothing is written down."""
 
     def _node(self, *, parts: int) -> list[int] | None:
@@ -248,7 +258,9 @@ class _Call(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
 
-def answer(address: str, node: NodeId, token: str, handler: Handler, until: Callable[[], bool]) -> None:
+def answer(
+    address: str, node: NodeId, token: str, handler: Handler, until: Callable[[], bool], max_request: int = 1 << 26
+) -> None:
     """The life of a node that asks: fetch, handle, reply. A reply that got lost is sent again, not made again.
 
     Args:
@@ -257,33 +269,46 @@ def answer(address: str, node: NodeId, token: str, handler: Handler, until: Call
         token: its secret.
         handler: what answers requests.
         until: asked between calls whether it is time to end.
+        max_request: bytes of the longest request that is read.
 
     Raises:
-        NodesError: the server speaks another version, or does not know the token.
+        NodesError: the server sent what is no frame of this version or is too long, or does not know the token.
     """
-    place, last, reply = urlsplit(address), 0, b""
+    place, last, reply = urlsplit(address).netloc, -1, b""
     while not until():
         try:
-            status, frame = _call(place.netloc, "GET", f"/v1/{node}", token)
+            status, frame = _call(place, "GET", f"/v1/{node}", token, longest=FRAME.size + max_request)
             if status == HTTPStatus.OK:
-                magic, version, exchange, stage = FRAME.unpack_from(frame)
-                if (magic, version) != (MAGIC, VERSION):
-                    raise NodesError(f"{address} speaks version {version} of another protocol; this is {VERSION}")
+                exchange, stage = _opened(frame, address, max_request)
                 if exchange != last:
-                    last, reply = exchange, handler.handle(stage.rstrip(b" ").decode("ascii"), frame[FRAME.size :])
-                _call(place.netloc, "POST", f"/v1/{node}/{exchange}", token, reply)
+                    last, reply = exchange, handler.handle(stage, frame[FRAME.size :])
+                _call(place, "POST", f"/v1/{node}/{exchange}", token, reply)
+                continue
         except (OSError, HTTPException):
-            time.sleep(0.05)
-            continue
+            status = 0
         if status == HTTPStatus.UNAUTHORIZED:
             raise NodesError(f"{address} does not know the token of node {node}: ask its operator")
+        time.sleep(_PAUSE)
 
 
-def _call(netloc: str, method: str, path: str, token: str, body: bytes | None = None) -> tuple[int, bytes]:
+def _opened(frame: bytes, address: str, max_request: int) -> tuple[int, str]:
+    """The number of an exchange and its stage."""
+    if len(frame) > FRAME.size + max_request:
+        raise NodesError(f"{address} sent a request of more than {max_request} bytes; accept more, or ask its operator")
+    if len(frame) < FRAME.size or frame[:6] != MAGIC + VERSION.to_bytes(2, "big"):
+        raise NodesError(f"{address} did not send a frame of version {VERSION}: ask its operator which version it runs")
+    _, _, exchange, stage = FRAME.unpack_from(frame)
+    return exchange, stage.rstrip(b" ").decode("ascii", errors="replace")
+
+
+def _call(
+    netloc: str, method: str, path: str, token: str, body: bytes | None = None, longest: int = 0
+) -> tuple[int, bytes]:
+    """A status, and one byte more than `longest` of what came with it."""
     connection = HTTPConnection(netloc, timeout=2 * _SECONDS)
     try:
         connection.request(method, path, body, {"Authorization": f"Bearer {token}"})
         found = connection.getresponse()
-        return found.status, found.read()
+        return found.status, found.read(longest + 1)
     finally:
         connection.close()

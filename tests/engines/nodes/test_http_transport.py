@@ -1,9 +1,11 @@
 """HTTP to nodes that ask: the same bits as any transport, and mailboxes that no stranger reads or fills."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -163,3 +165,69 @@ def test_a_lost_reply_is_sent_again_and_not_made_again(
     assert transport.exchange("s", {7: b"r"}, 5) == {7: b"s:r"}
     assert handler.asked == 1
     nodes.end()
+
+
+@pytest.fixture
+def served() -> Iterator[Callable[[bytes], str]]:
+    """The address of a server that answers every call with these bytes."""
+    with contextlib.ExitStack() as servers:
+
+        def serve(content: bytes) -> str:
+            class Hostile(BaseHTTPRequestHandler):
+                def do_GET(self) -> None:
+                    self.send_response(200)
+                    self.end_headers()
+                    self.wfile.write(content)
+
+                def log_message(self, *_: object) -> None: ...
+
+            server = servers.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), Hostile))
+            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+            thread.start()
+            servers.callback(thread.join)
+            servers.callback(server.shutdown)
+            return f"http://127.0.0.1:{server.server_port}"
+
+        yield serve
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "did not send a frame of version 1"),
+        (b"PFHT", "did not send a frame of version 1"),
+        (FRAME.pack(b"PFHT", 2, 1, b"s"), "did not send a frame of version 1"),
+        (FRAME.pack(b"HTTP", 1, 1, b"s"), "did not send a frame of version 1"),
+        (FRAME.pack(b"PFHT", 1, 1, b"s") + bytes(11), "more than 10 bytes"),
+    ],
+)
+def test_what_is_no_frame_ends_a_node_with_one_sentence(
+    served: Callable[[bytes], str], content: bytes, reason: str
+) -> None:
+    echo = Echo()
+    with pytest.raises(NodesError, match=reason):
+        answer(served(content), 7, TOKENS[7], echo, lambda: False, max_request=10)
+    assert echo.asked == 0
+
+
+def test_a_stage_of_any_bytes_reaches_the_handler_which_refuses_it(served: Callable[[bytes], str]) -> None:
+    stages: list[str] = []
+
+    class Refusing:
+        def handle(self, stage: str, request: bytes) -> bytes:
+            stages.append(stage)
+            return request
+
+    answer(served(FRAME.pack(b"PFHT", 1, 2**64 - 1, b"\xff" * 64)), 7, TOKENS[7], Refusing(), lambda: bool(stages))
+    assert stages == ["\N{REPLACEMENT CHARACTER}" * 64]
+
+
+def test_a_node_answers_a_server_that_began_anew() -> None:
+    echo = Echo()
+    with HttpTransport(TOKENS, patience=0.2) as first:
+        nodes = Nodes(first, {7: echo})
+        assert first.exchange("s", {7: b"one"}, 5) == {7: b"s:one"}
+        port = int(first.address.rpartition(":")[2])
+    with HttpTransport(TOKENS, port=port, patience=0.2) as second:
+        assert second.exchange("s", {7: b"two"}, 5) == {7: b"s:two"}
+        nodes.end()
