@@ -19,9 +19,8 @@ from privfed.engines.nodes.node_state import NodeState
 from privfed.engines.nodes.policy import Policy
 from privfed.engines.nodes.private_side import PrivateSide
 from privfed.engines.nodes.queries import MEASURE, Query, coded_arrays
-from privfed.federation import Call, FederationError, Message, perform
+from privfed.federation import perform
 from privfed.guards import ClientGuard, RingCode
-from privfed.updates import ClientUpdates
 from secure_agg.encoding import Ring, RingElements
 
 _log = logging.getLogger("privfed.nodes")
@@ -92,31 +91,12 @@ class Answering:
         return aggregation.close()
 
     def _add(self, query: Query, members: _Members, aggregation: Aggregation[object]) -> None:
-        """Train the members chunk by chunk, as a simulation does; then record the cost, and stage private state.
-
-        Whether an answer leaves does not depend on data. A server can send a model, or declare blocks, with which
-        training fails for exactly those users who have an item, and no noise hides a refusal; so whoever's training
-        fails sends zeros.
-        """
+        """Train the members chunk by chunk, as a simulation does; then record the cost, and stage private state."""
         self._private_side.begin(query)
         self._require_usable(query, members)
         self._state.accounts().accounts.begin((query.cohort_id, query.query_id))
-        failed = 0
-        for call, received in self._private_side.calls(query, members):
-            updates = self._computed(call, received)
-            if updates is not None:
-                aggregation.add(call, updates)
-                continue
-            for user in torch.split(call.clients, 1):
-                own, message = self._private_side.call(query, members, user)
-                updates = self._computed(own, message)
-                failed += updates is None
-                aggregation.add(own, updates or ClientUpdates(user, query.schema, ()))
-        if failed:
-            _log.error(
-                "round %d, step %r: training failed for %d users, who send zeros; check the model that the server sent",
-                query.round + 1, query.step, failed,
-            )  # fmt: skip
+        for call, updates in self._private_side.computed(query, members):
+            aggregation.add(call, updates)
         self._state.record_accounts()
         self._admission.record(query, members)
         self._private_side.stage(query)
@@ -133,18 +113,6 @@ class Answering:
             raise
         except Exception:  # a step need not work for nobody
             _log.debug("a call of nobody failed", exc_info=True)
-
-    def _computed(self, call: Call, received: Message) -> ClientUpdates | None:
-        """What users compute; None where one of them fails, or computes what the query's blocks cannot hold."""
-        try:
-            updates = perform(self._private_side.assembly.clients, call, received)
-            usable = bool(updates.norms(2).isfinite().all()) and _within_bounds(updates)
-        except FederationError:  # a wrong query or plan, whatever the data
-            raise
-        except Exception:  # which ones there are depends on data, so none may decide whether an answer leaves
-            _log.debug("training failed", exc_info=True)
-            return None
-        return updates if usable else None
 
     def _code(self, schema: Schema) -> RingCode:
         mechanism = self._state.plan.mechanism
@@ -166,12 +134,3 @@ class Answering:
             for users in measured[:, 0].tolist():
                 self._policy.accept_own(users)
         return sums
-
-
-def _within_bounds(updates: ClientUpdates) -> bool:
-    """Whether all whole numbers are within the bounds of their blocks, which the encoding relies on."""
-    return all(
-        block.bound is None or updates.largest(name) <= block.bound
-        for name, block in updates.schema.items()
-        if block.kind == "integer"
-    )

@@ -1,5 +1,6 @@
 """The client side at a node: its users' clients, and their private state between two queries."""
 
+import logging
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,9 +19,11 @@ from privfed.engines.nodes.node_data import NodeData
 from privfed.engines.nodes.node_state import NodeState
 from privfed.engines.nodes.queries import Query, addressed
 from privfed.engines.nodes.record import QueryAddress, load_tensors, save_call, save_tensors
-from privfed.federation import Call, Clients, Message, Purpose, begin_query, perform
+from privfed.federation import Call, Clients, FederationError, Message, Purpose, begin_query, perform
 from privfed.setup.assembly import Assembly
-from privfed.updates import clients_at_once
+from privfed.updates import ClientUpdates, clients_at_once
+
+_log = logging.getLogger("privfed.nodes")
 
 
 class PrivateSide:
@@ -123,6 +126,34 @@ class PrivateSide:
         """Tell the clients of a query, before the first of its calls."""
         begin_query(self.assembly.clients, query.step, query.message)
 
+    def computed(self, query: Query, members: Int64[np.ndarray, " members"]) -> Iterator[tuple[Call, ClientUpdates]]:
+        """What users compute, chunk by chunk; whoever's training fails sends zeros, and keeps private state as it was.
+
+        Whether an answer leaves does not depend on data. A server can send a model, or declare blocks, with which
+        training fails for exactly those users who have an item, and no noise hides a refusal. Nor does one such model
+        silence them in later rounds.
+        """
+        trained, failed = list[Int64[Tensor, " users"]](), 0
+        for call, received in self.calls(query, members):
+            together = self._trained(call, received)
+            for users in torch.split(call.clients, 1 if together is None else len(call.clients)):
+                own, message = (call, received) if together is not None else self.call(query, members, users)
+                updates = together if together is not None else self._trained(own, message)
+                if updates is None:
+                    failed += 1
+                else:
+                    trained.append(users)
+                yield own, updates or ClientUpdates(users, query.schema, ())
+        if failed:
+            _log.error(
+                "round %d, step %r: training failed for %d users, who send zeros; check the model that the server sent",
+                query.round + 1, query.step, failed,
+            )  # fmt: skip
+            self.assembly.clients.discard()
+            self.begin(query)
+            for users in trained:
+                perform(self.assembly.clients, *self.call(query, members, users))
+
     def calls(self, query: Query, members: Int64[np.ndarray, " members"]) -> Iterator[tuple[Call, Message]]:
         """The call of every chunk of users, and the message as they receive it."""
         assembly = self.assembly
@@ -172,8 +203,28 @@ class PrivateSide:
         packet = Packet.decode(read_file(self._state.path / file))
         address, run = codec.address_of(packet), self._state.run
         query = Query.read(packet, address, self._max_upload_bytes, run.n_users, run.donors_digest)
-        clients = self.assembly.clients
         self.begin(query)
-        for call, received in self.calls(query, self.members(query)):
-            perform(clients, call, received)
-        clients.commit()
+        for _ in self.computed(query, self.members(query)):
+            pass
+        self.assembly.clients.commit()
+
+    def _trained(self, call: Call, received: Message) -> ClientUpdates | None:
+        """What users compute; None where one of them fails, or computes what the query's blocks cannot hold."""
+        try:
+            updates = perform(self.assembly.clients, call, received)
+            usable = bool(updates.norms(2).isfinite().all()) and _within_bounds(updates)
+        except FederationError:  # a wrong query or plan, whatever the data
+            raise
+        except Exception:  # which ones there are depends on data, so none may decide whether an answer leaves
+            _log.debug("training failed", exc_info=True)
+            return None
+        return updates if usable else None
+
+
+def _within_bounds(updates: ClientUpdates) -> bool:
+    """Whether all whole numbers are within the bounds of their blocks, which the encoding relies on."""
+    return all(
+        block.bound is None or updates.largest(name) <= block.bound
+        for name, block in updates.schema.items()
+        if block.kind == "integer"
+    )
