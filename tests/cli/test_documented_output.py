@@ -52,6 +52,11 @@ def without_digits(text: str) -> str:
     return re.sub(r"\d", "0", text)
 
 
+def to_nine_digits(text: str) -> str:
+    """Processors add in another order, which shows in the last digits of a number in JSON."""
+    return re.sub(r"\d+\.\d{9,}", lambda number: f"{float(number[0]):.9g}", text)
+
+
 def test_the_page_shows_what_is_compared() -> None:
     assert len(EXACT) == 8
     assert [command.split()[0] for command, _ in TRAINED] == ["run", "run", "attack", "export"]
@@ -63,7 +68,7 @@ def test_what_needs_no_training_is_printed_to_the_letter(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     answer = call(*shlex.split(command))
-    assert missing(output, answer.out + answer.err) == []
+    assert missing(output, answer.out + answer.err, to_nine_digits) == []
 
 
 def test_what_training_prints_differs_in_digits_alone(
