@@ -85,7 +85,8 @@ def _noised(config: ExperimentConfig, parts: Split, plan: PrivacyPlan, epsilon: 
     training, settings, n_users = config.registered().training, config.settings(), parts.train.n_users
     rounds, program, final = planned_rounds(config), [_ONE_NUMBER], _final(config, plan, epsilon)
     tiers = None if plan.tiers is None else _announced(plan.tiers, config, n_users)
-    plan = plan.model_copy(update={"tiers": None})
+    plan, before = plan.model_copy(update={"tiers": None}), None
+    enough: list[PrivacyPlan] = []
     for _ in range(_MAX_STEPS):
         extra = training.extra_queries(settings)
         plan = _readable(
@@ -97,14 +98,24 @@ def _noised(config: ExperimentConfig, parts: Split, plan: PrivacyPlan, epsilon: 
         if tiers is not None:
             last = () if final is None else final(plan)
             plan = with_tiers(plan, tiers, rounds, n_users, program, extra, last)
-        # What a server asks may depend on how much noise it was told of: the queries have to be those of this plan.
-        asked, program = program, _program(config, parts, plan)
-        if asked == program:
+        if before is not None and _noise(plan) <= _noise(before):
+            enough.append(before)
+        # Queries may depend on how much noise their server was told of: they have to be those of this plan.
+        sized_for, before, program = program, plan, _program(config, parts, plan)
+        if sized_for == program:
             return plan
+    if enough:  # noise that goes round in its last digit, each time for the queries of the time before
+        return min(enough, key=_noise)
     raise PlanError(
-        f"epsilon = {epsilon:g} finds no noise under which {config.method_name} asks what the noise was sized for: "
+        f"epsilon = {epsilon:g} finds no noise for the queries that {config.method_name} makes under that noise: "
         f"give {plan.mechanism.noise_setting} instead"
     )
+
+
+def _noise(plan: PrivacyPlan) -> float:
+    """The setting of the noise of a plan, larger where there is more noise."""
+    value: float = getattr(plan.mechanism, str(plan.mechanism.noise_setting))
+    return -value if plan.mechanism.noise_falls else value
 
 
 def _announced(tiers: BudgetTiers, config: ExperimentConfig, n_users: int) -> BudgetTiers:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from privfed.audit.checks.neighbours import rerun_on_neighbours, sampled_users
@@ -16,6 +17,7 @@ from privfed.methods import method, methods
 from privfed.privacy import Ledger, PlanError, PrivacyPlan
 from privfed.privacy.mechanisms.clipping import AUTO_SHARE
 from privfed.privacy.refusals import method_refusal, refuse_unprotected_blocks
+from privfed.setup import sizing
 from privfed.setup.config import ExperimentConfig, TapConfig
 from privfed.setup.refusals import method_profile
 from privfed.setup.sizing import size
@@ -66,6 +68,42 @@ def test_the_guarantee_is_the_target_and_wastes_nothing(name: str, label: str, s
 def test_shares_of_noise_are_sized_too(name: str, small_split: Split) -> None:
     words = f"distributed-gaussian:epsilon={EPSILON:g},clip_norm=1,n_min_honest=30"
     assert 0.99 * EPSILON <= spent(config_of(name, words, rounds=1), small_split) <= EPSILON
+
+
+@pytest.mark.parametrize("epsilon", np.geomspace(0.3, 16, 30).round(2))
+def test_every_target_finds_the_queries_that_follow_from_its_own_noise(epsilon: float, small_split: Split) -> None:
+    config = config_of("private-gram", f"central-gaussian:epsilon={epsilon}", rounds=1)
+    assert 0.99 * epsilon <= spent(config, small_split) <= epsilon
+
+
+@pytest.mark.parametrize("sought", [(1.5, 1.25), (1.25, 1.5)])
+def test_noise_that_goes_round_ends_with_enough(
+    small_split: Split, monkeypatch: pytest.MonkeyPatch, sought: tuple[float, float]
+) -> None:
+    asks_follow_noise(monkeypatch, dict(zip(sought, reversed(sought), strict=True)) | {0.0: sought[0]})
+    assert size(config_of("fedmf", "central-gaussian:epsilon=2"), small_split).config.privacy == noisy(1.5)
+
+
+def test_noise_that_never_suffices_for_its_own_queries_is_refused(
+    small_split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks_follow_noise(monkeypatch, {float(z): z + 1.0 for z in range(20)})
+    with pytest.raises(PlanError, match="no noise for the queries that fedmf makes under that noise: give noise_mult"):
+        size(config_of("fedmf", "central-gaussian:epsilon=2"), small_split)
+
+
+def noisy(multiplier: float) -> PrivacyPlan:
+    return PrivacyPlan.parse(f"central-gaussian:clip_norm=1,noise_multiplier={multiplier}")
+
+
+def asks_follow_noise(monkeypatch: pytest.MonkeyPatch, needed: dict[float, float]) -> None:
+    """Queries under a noise multiplier need the one that is given for it; the first plan, that of 0."""
+
+    def sized(plan: PrivacyPlan, *_: Any, program: list[Any], **__: Any) -> PrivacyPlan:
+        return noisy(needed[program[0].get("z", 0.0)])
+
+    monkeypatch.setattr(sizing, "plan_for_target", sized)
+    monkeypatch.setattr(sizing, "_program", lambda config, parts, plan: [{"z": plan.mechanism.noise_multiplier}])
 
 
 def test_the_table_holds_every_method_that_noise_can_protect() -> None:
