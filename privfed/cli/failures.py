@@ -4,6 +4,7 @@
 input, 130 an interruption, 70 a fault of privfed itself, which keeps its traceback.
 """
 
+import re
 import sys
 import traceback
 
@@ -14,6 +15,7 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 FAULT = 70
 
+_AMOUNT = re.compile(r"allocate ([\d.]+) (bytes|[KMGTP]iB)")
 _OURS = ("privfed", "attacks", "secure_agg")
 
 
@@ -38,6 +40,12 @@ def answer(error: Exception) -> int:
     if isinstance(error, OSError):
         _say(_of_the_system(error))
         return BAD_INPUT
+    if (asked := _memory_asked_for(error)) is not None:
+        _say(
+            f"there is not enough memory{asked}: train fewer people at a time (--set chunk=N), choose smaller settings "
+            f"of the method, or a machine with more; a run with --out goes on with --resume"
+        )
+        return BAD_INPUT
     if isinstance(error, ValueError) and _is_meant_for_people(error):
         _say(_sentence(error))
         return BAD_INPUT
@@ -48,6 +56,20 @@ def answer(error: Exception) -> int:
 
 def _say(sentence: str) -> None:
     sys.stderr.write(f"privfed: {' '.join(sentence.split())}\n")
+
+
+def _memory_asked_for(error: Exception) -> str | None:
+    """Where how much memory could not be had, in words that follow "memory"; None where something else went wrong."""
+    # torch is not imported for the sake of an error: it names the class on a GPU, and on a processor nothing but words.
+    on_gpu = type(error).__name__ == "OutOfMemoryError"
+    if not (on_gpu or isinstance(error, MemoryError) or "can't allocate memory" in str(error)):
+        return None
+    where, found = " on the GPU" if on_gpu else "", _AMOUNT.search(str(error))
+    if found is None:
+        return where
+    size, unit = found.groups()
+    asked = f"{int(size) / 2**30:,.1f} GiB" if unit == "bytes" else f"{size.rstrip('.')} {unit}"
+    return f"{where} ({asked} more were asked for)"
 
 
 def _of_the_system(error: OSError) -> str:
