@@ -157,8 +157,9 @@ def results(name: str, folder: Path = RESULTS) -> Any:
 
 
 def provenance(name: str) -> str:
-    """What measured the rows of a file, in one sentence: command, commit, machine and day."""
-    session = read(RESULTS / f"{name}.json")["sessions"][-1]
+    """What measured the rows of a file, in one sentence: command, commit, machine and day of the last session."""
+    sessions = read(RESULTS / f"{name}.json")["sessions"]
+    session, before = sessions[-1], len(sessions) - 1
     machine, commit, day = session["machine"], session["commit"], session["date"]
     on = "machine not recorded"
     if isinstance(machine, dict):
@@ -167,7 +168,8 @@ def provenance(name: str) -> str:
     if isinstance(commit, dict):
         commit = " and ".join(f"{one[:9]} ({what})" for what, one in commit.items())
     at = f"commit {commit[:9]}" if len(commit.split()[0]) == 40 else commit.removeprefix(f"{NOT_RECORDED}; ")
-    return f"`benchmarks/results/{name}.json`: {command}; {at}; {on}; {day.removeprefix(f'{NOT_RECORDED}; ')[:20]}."
+    earlier = f"; {before} earlier session{'s' * (before > 1)} in the file" if before else ""
+    return f"`benchmarks/results/{name}.json`: {command}; {at}; {on}; {day.removeprefix(f'{NOT_RECORDED}; ')[:20]}{earlier}."
 
 
 class Record:
