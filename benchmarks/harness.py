@@ -169,7 +169,8 @@ def provenance(name: str) -> str:
         commit = " and ".join(f"{one[:9]} ({what})" for what, one in commit.items())
     at = f"commit {commit[:9]}" if len(commit.split()[0]) == 40 else commit.removeprefix(f"{NOT_RECORDED}; ")
     earlier = f"; {before} earlier session{'s' * (before > 1)} in the file" if before else ""
-    return f"`benchmarks/results/{name}.json`: {command}; {at}; {on}; {day.removeprefix(f'{NOT_RECORDED}; ')[:20]}{earlier}."
+    day = day.removeprefix(f"{NOT_RECORDED}; ")[:20]
+    return f"`benchmarks/results/{name}.json`: {command}; {at}; {on}; {day}{earlier}."
 
 
 class Record:
