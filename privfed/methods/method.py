@@ -61,10 +61,12 @@ class PlannedQuery:
     Attributes:
         schema: blocks that a client may upload.
         down_bytes: what one client downloads with it.
+        message: what it was sent with, where a server has since changed what it publishes; None: that.
     """
 
     schema: Schema
     down_bytes: int
+    message: Message | None = None
 
 
 @dataclass(frozen=True, slots=True)

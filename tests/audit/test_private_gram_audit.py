@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from attacks.empirical import epsilon_from_mu, gdp_epsilon
+from privfed.audit.attack_runs import matched_filter
 from privfed.audit.epsilon.canaries import CanaryDirections, CanaryError, audit_canaries, run_canaries
 from privfed.audit.epsilon.mechanism import audit_mechanism
 from privfed.audit.grid import as_run
@@ -223,8 +224,9 @@ def test_a_guard_that_gives_every_query_the_whole_clip_norm_is_caught(small_spli
 @pytest.mark.parametrize(
     "words", ["none:release=total", "secure-sum:clip_norm=1", CENTRAL, SHARES.replace("honest=3", "honest=9")]
 )
-def test_an_audited_run_has_no_row_above_its_ceiling(small_split, words):
-    e = experiment(small_split, words)
+@pytest.mark.parametrize("head_share", [0, 0.3])
+def test_an_audited_run_has_no_row_above_its_ceiling(small_split, words, head_share):
+    e = experiment(small_split, words, head_share=head_share)
     run = as_run(e, e.run(), "one")
     assert run.attacks
     assert not any(row.ceiling.beaten for row in run.attacks if row.ceiling is not None)
@@ -236,6 +238,16 @@ def test_an_audited_run_has_no_row_above_its_ceiling(small_split, words):
     protected = "gaussian" in words
     assert any("2 queries" in row.audited for row in run.empirical) == protected
     assert math.isfinite(run.guarantee.epsilon) == protected
+
+
+@pytest.mark.parametrize("head_share", [0, 0.3])
+def test_what_everybody_sent_explains_sums_without_noise(small_split, head_share):
+    e = experiment(small_split, "none:release=total", head_share=head_share)
+    sums = {name: v for seen in e.run().transcript.observations for name, v in seen.tensors.items()}
+    matched = matched_filter._Filter(e, e.registered.training.program(e.server))
+    sent = e.inclusion.applied_to(small_split).train
+    for index in range(2):
+        assert matched._left(index, sent, sums).abs().max() < 1e-3
 
 
 # ---- canaries of a whole run

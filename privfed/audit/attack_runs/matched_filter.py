@@ -30,7 +30,7 @@ from privfed.engines.transcript import Observation
 from privfed.experiment import Experiment
 from privfed.federation import Call, Clients, begin_query, perform
 from privfed.guards import ClientGuard
-from privfed.methods import ClientData
+from privfed.methods import ClientData, PlannedQuery
 from privfed.setup.inclusion import InclusionBits
 from privfed.updates import ClientUpdates
 
@@ -62,12 +62,12 @@ def filtered(experiment: Experiment, observations: Sequence[Observation], knowle
         observations: of tap `sum`.
         knowledge: of the audited users' items; the filter needs no more of it than popularity.
     """
-    queries = [query.schema for query in experiment.registered.training.program(experiment.server)]
+    queries = experiment.registered.training.program(experiment.server)
     sums = {name: values for seen in observations for name, values in seen.tensors.items()}
-    shared = len(queries) > 1 and all(share_of(schema) < 1 for schema in queries)
+    shared = len(queries) > 1 and all(share_of(query.schema) < 1 for query in queries)
     # A method may cut a planned block by what it was shown before; what is left of the plan cannot be read then.
     whole = all(
-        name in sums and sums[name].shape == block.shape for schema in queries for name, block in schema.items()
+        name in sums and sums[name].shape == block.shape for query in queries for name, block in query.schema.items()
     )
     readable = shared and experiment.registered.training.step is None and whole
     if not readable or experiment.inclusion is None or not len(experiment.inclusion):
@@ -84,11 +84,11 @@ class _Filter:
 
     Attributes:
         experiment: whose method, settings and public tensors are used.
-        queries: schemas of a round; each is queried by a step of the name of its one block.
+        queries: of a round; each is made by a step of the name of its first block.
     """
 
     experiment: Experiment
-    queries: Sequence[Schema]
+    queries: Sequence[PlannedQuery]
 
     def scores(self, inclusion: InclusionBits, sums: Mapping[str, Tensor]) -> Scores:
         """Of every interaction that inclusion bits decided; 0 elsewhere."""
@@ -99,38 +99,36 @@ class _Filter:
         )
         audited, (who, items) = known.subset(inclusion.users), np.nonzero(inclusion.decided)
         guessed, scores = _with_one_more(audited, who, items), np.zeros(inclusion.kept.shape)
-        for index, schema in enumerate(self.queries):
-            left = self._left(index, schema, known, sums)
-            without = torch.cat([uploads for _, uploads in self._uploads(index, schema, audited)])
-            for indices, uploads in self._uploads(index, schema, guessed):
+        for index in range(len(self.queries)):
+            left = self._left(index, known, sums)
+            without = torch.cat([uploads for _, uploads in self._uploads(index, audited)])
+            for indices, uploads in self._uploads(index, guessed):
                 change = (uploads - without[who[indices]]).double()
                 scores[who[indices], items[indices]] += (change @ left - change.square().sum(1) / 2).numpy()
         return scores
 
-    def _left(
-        self, index: int, schema: Schema, known: Histories, sums: Mapping[str, Tensor]
-    ) -> Float64[Tensor, " size"]:
-        """A released sum less what known histories would have sent."""
-        (name, block), clients = next(iter(schema.items())), self._clients(known)
-        rest = torch.zeros(block.shape, dtype=torch.float64)
+    def _left(self, index: int, known: Histories, sums: Mapping[str, Tensor]) -> Float64[Tensor, " size"]:
+        """Released sums of a query less what known histories would have sent, each in units of its noise."""
+        schema, clients = self.queries[index].schema, self._clients(known)
+        sent = {name: torch.zeros(block.shape, dtype=torch.float64) for name, block in schema.items()}
         for users in torch.split(torch.arange(known.n_users), self._at_once(schema)):
-            self._sent(clients, index, schema, users).add_to({name: rest})
-        return (sums[name].double() - rest).flatten() * block.weight
+            self._sent(clients, index, users).add_to(sent)
+        return torch.cat([(sums[name].double() - sent[name]).flatten() * schema[name].weight for name in schema])
 
     def _uploads(
-        self, index: int, schema: Schema, histories: Histories
+        self, index: int, histories: Histories
     ) -> Iterator[tuple[Int64[np.ndarray, " n"], Float[Tensor, "n size"]]]:
         """Dense weighted uploads on histories, some at a time, with their numbers."""
-        (name, block), clients = next(iter(schema.items())), self._clients(histories)
+        schema, clients = self.queries[index].schema, self._clients(histories)
         for users in torch.split(torch.arange(histories.n_users), self._at_once(schema)):
-            sent = self._sent(clients, index, schema, users).materialise(torch.arange(len(users)))[name]
-            yield users.numpy(), sent.flatten(1) * block.weight
+            sent = self._sent(clients, index, users).materialise(torch.arange(len(users)))
+            yield users.numpy(), torch.cat([sent[name].flatten(1) * schema[name].weight for name in schema], 1)
 
-    def _sent(self, clients: Clients, index: int, schema: Schema, users: Int64[Tensor, " n"]) -> ClientUpdates:
+    def _sent(self, clients: Clients, index: int, users: Int64[Tensor, " users"]) -> ClientUpdates:
         """What these users would have sent, clipped."""
-        e = self.experiment
-        call = Call(0, 0, next(iter(schema)), index, users, e.streams, schema)
-        message = e.server.public()
+        e, query = self.experiment, self.queries[index]
+        call = Call(0, 0, next(iter(query.schema)), index, users, e.streams, query.schema)
+        message = e.server.public() if query.message is None else query.message
         begin_query(clients, call.step, message)
         sent = perform(clients, call, message)
         ClientGuard(e.config.privacy, e.streams).clip_(sent)

@@ -31,6 +31,7 @@ from privfed.methods.shared.popular_head import HEAD, ORDER, POPULARITY, SCALE, 
 from privfed.updates import packed_size, unpacked
 
 BEYOND, BEYOND_SHARES, BEYOND_WEIGHTS = "beyond", "beyond_shares", "beyond_weights"
+_CENTRE = "centre"
 _FLOOR = 0.5
 _SEED_WORDS = 4
 _CONTENT_ALONE = 0.5
@@ -85,9 +86,10 @@ class PrivateGramServer:
         side = self.constants.head
         self.queried = torch.tensor(False)  # noqa: FBT003 (a tensor's value)
         self.decisions: dict[str, float] = {}
+        self._centre = torch.full((side,), 1 / max(side, 1))
         self.tensors = {
             HEAD: torch.arange(side),
-            SHARES: torch.full((side,), 1 / max(side, 1)),
+            SHARES: self._centre,
             SCALE: torch.ones(side),
             WEIGHTS: torch.zeros(side, side),
             ORDER: torch.zeros(public_info.n_items),
@@ -132,18 +134,21 @@ class PrivateGramServer:
         self.queried = torch.tensor(True)  # noqa: FBT003 (a tensor's value)
 
     def program(self) -> Sequence[PlannedQuery]:
-        """Both queries, the second as large as it can be and with the bytes that it sends down."""
-        down = (0, self._relation().bytes_per_client())
-        return [PlannedQuery(schema, size) for schema, size in zip(self.schemas, down, strict=False)]
+        """Both queries, the second as large as it can be and with the message that it sends down."""
+        messages = (Message({}), self._relation())
+        return [
+            PlannedQuery(schema, message.bytes_per_client(), message)
+            for schema, message in zip(self.schemas, messages, strict=False)
+        ]
 
     def public(self) -> Message:
         """Everything that a device needs to recommend."""
         return Message(self.tensors)
 
     def state(self) -> dict[str, Tensor]:
-        """The tensors that devices download, whether the queries have run, and the decisions taken."""
+        """The tensors that devices download, what they centred by, whether the queries have run, and decisions."""
         decided = {f"decided.{name}": torch.tensor(float(value)) for name, value in self.decisions.items()}
-        return {**self.tensors, "queried": self.queried, **decided}
+        return {**self.tensors, "queried": self.queried, _CENTRE: self._centre.clone(), **decided}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Continue from `state()`."""
@@ -151,7 +156,7 @@ class PrivateGramServer:
         self.decisions = {
             name.removeprefix("decided."): float(v) for name, v in state.items() if name.startswith("decided.")
         }
-        self.queried = state["queried"]
+        self.queried, self._centre = state["queried"], state[_CENTRE]
 
     def _schemas(self) -> list[Schema]:
         share, side = self.constants.share, self.constants.head
@@ -211,10 +216,11 @@ class PrivateGramServer:
         """Order all items by noisy popularity and cut the head."""
         head = PopularHead.from_popularity(sums, deviation, side)
         shares = head.popularity / head.popularity.sum()
+        self._centre = shares.float()
         self.tensors |= {
             ORDER: head.order,
             HEAD: head.items,
-            SHARES: shares.float(),
+            SHARES: self._centre,
             SCALE: _damped(shares, shares, self.constants.damping).float(),
             WEIGHTS: torch.zeros(side, side),
             **_nothing_beyond(side),
@@ -223,7 +229,7 @@ class PrivateGramServer:
 
     def _relation(self) -> Message:
         """The message with which a device forms its part of the Gram matrix."""
-        return Message({name: self.tensors[name] for name in (HEAD, SHARES, SCALE)})
+        return Message({HEAD: self.tensors[HEAD], SHARES: self._centre, SCALE: self.tensors[SCALE]})
 
     def _relate(
         self,
