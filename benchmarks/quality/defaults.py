@@ -75,7 +75,7 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
     ],
     "fedmf": [
         {"user_lr_factor": user, "item_lr_factor": item}
-        for user, item in ((20.0, 10.0), (20.0, 3.0), (20.0, 1.0), (5.0, 10.0), (5.0, 3.0), (80.0, 1.0))
+        for user, item in ((20.0, 1.0), (20.0, 10.0), (20.0, 3.0), (10.0, 1.0), (5.0, 1.0), (5.0, 3.0))
     ],
     "pfedrec": [
         {"lr": lr, "item_lr_factor": item, "initial_scale": scale}
@@ -249,13 +249,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             fewer = fewer_users(parts, min(options.users, USERS.get(method, options.users)))
             users = fewer.train.n_users
             for name, chosen in (("popularity", {}), (method, settings)):
-                key = {"label": label(name, chosen), "data": data, "users": users}
+                rounds = 1 if name == "popularity" else min(options.rounds, ROUNDS.get(name, options.rounds))
+                key = {"label": label(name, chosen), "data": data, "users": users, "rounds": rounds}
                 if record.has(**key):
                     continue
-                rounds = 1 if name == "popularity" else min(options.rounds, ROUNDS.get(name, options.rounds))
                 table_of = {"name": name} | resolved(chosen, fewer)
                 row = validated(data, fewer, table_of, rounds)
-                record.add(key | {"method": name, "settings": chosen, "rounds": rounds} | row)
+                record.add(key | {"method": name, "settings": chosen} | row)
 
 
 def _rows(only: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
