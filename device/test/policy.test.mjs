@@ -58,21 +58,34 @@ test("a policy refuses what costs too much or hides too little", () => {
 test("a ledger charges before, once, within a sliding year, and forgets all when asked", async () => {
   let now = 1e12;
   const ledger = new device.Ledger(new device.MemoryStore(), () => now);
-  await assert.rejects(ledger.charge(FIRST, terms), /no policy is set/);
+  const charge = (run, query = 0, session = "here", begun = false) => ledger.spend(run, terms, query, session, begun);
+  await assert.rejects(charge(FIRST), /no policy is set/);
   await assert.rejects(ledger.allow({ ...policy, epsilonPerYear: Infinity }), /positive number/);
+  await assert.rejects(ledger.allow({}), /epsilonPerYear = undefined/);
   const cost = device.epsilonOf(terms);
   await ledger.allow({ ...policy, epsilonPerYear: 1.5 * cost });
-  await ledger.charge(FIRST, terms);
-  await assert.rejects(ledger.charge(FIRST, terms), /charged already/);
-  await assert.rejects(ledger.charge(SECOND, terms), /is spent this year/);
+  await ledger.admit(FIRST, terms);
+  assert.equal((await ledger.state()).runs, 0);
+  await charge(FIRST);
+  await charge(FIRST, 1, "here", true);
+  await assert.rejects(charge(FIRST, 1, "here", true), /not answered twice/);
+  await assert.rejects(charge(FIRST, 1, "another tab"), /answered elsewhere/);
+  await assert.rejects(ledger.admit(FIRST, terms), /charged already/);
+  await assert.rejects(charge(SECOND), /is spent this year/);
+  await assert.rejects(ledger.admit([FIRST], terms), /no run/);
   assert.deepEqual((({ epsilon, delta, runs }) => [epsilon, delta, runs])(await ledger.state()), [cost, 1e-6, 1]);
-  now += 366 * 24 * 3600 * 1000;
-  await ledger.charge(SECOND, terms);
+  now -= 900 * 24 * 3600 * 1000;
+  await assert.rejects(charge(SECOND), /is spent this year/);
+  now += 1266 * 24 * 3600 * 1000;
+  await charge(SECOND);
   assert.equal((await ledger.state()).runs, 1);
-  await assert.rejects(ledger.charge(FIRST, terms), /charged already/);
+  await assert.rejects(ledger.admit(FIRST, terms), /charged already/);
+  now = NaN;
+  await assert.rejects(ledger.admit("c".repeat(32), terms), /no clock/);
   await ledger.withdraw();
   assert.equal(await ledger.state(), undefined);
-  await assert.rejects(ledger.charge(FIRST, terms), /no policy is set/);
+  await assert.rejects(charge(SECOND, 1, "here", true), /withdrawn/);
+  await assert.rejects(charge(FIRST), /no policy is set/);
 });
 
 const digest = (bytes) => createHash("sha256").update(bytes).digest("hex");
@@ -86,7 +99,7 @@ function tree({ manifest: changed = {}, after = () => {} } = {}) {
   };
   const shapes = { weights: [1, 1], beyond_weights: [0, 1] };
   const json = (content) => new TextEncoder().encode(JSON.stringify(content));
-  const files = { "items.json": json({ ids: ["x", "y"], titles: null }), "guarantee.json": json({}), "card.json": json({}) };
+  const files = { "items.json": json({ ids: ["x", "y"], titles: null }), "guarantee.json": json({ statements: [], assumptions: [] }), "card.json": json({ not_for: [] }) };
   const listed = {};
   for (const [name, array] of Object.entries(arrays)) {
     files[`${name}.bin`] = new Uint8Array(array.buffer);
