@@ -5,7 +5,7 @@
  * Skellam mechanism (Agarwal, Kairouz and Liu 2021) at whole orders, which is never below that of `secure_agg`.
  */
 import { insist, shown } from "./bytes.js";
-import { BETA, fraction, roundedNormBound, tailBound } from "./noise.js";
+import { BETA, fraction, insistOnTable, roundedNormBound, tailBound } from "./noise.js";
 const ORDERS = [...Array(254).keys()].map((order) => order + 2).concat([300, 400, 600, 1000, 2000, 5000, 10000, 100000]);
 const MOST_QUERIES = 16;
 const FAILURE = Math.log(2 ** -40);
@@ -78,7 +78,9 @@ export function insistOnPolicy(terms, policy) {
 function insistOnRoom(terms, query) {
     const radius = radiusOf(terms, query);
     const most = Math.min(Math.ceil(radius * (1 + 1e-9)), Math.floor(roundedNormBound(radius, query.coordinates)));
-    const variance = terms.cohort * fraction(query.total_variance, terms.min_honest).value;
+    const share = fraction(query.total_variance, terms.min_honest);
+    insistOnTable(share);
+    const variance = terms.cohort * share.value;
     const noise = tailBound(variance, FAILURE - Math.log(query.coordinates));
     insist(terms.cohort * most + noise < 2 ** (terms.bits - 1), `a sum of ${terms.cohort} does not fit ${terms.bits} bits: what is opened would be nonsense`);
 }

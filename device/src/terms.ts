@@ -6,7 +6,7 @@
  */
 
 import { insist, shown } from "./bytes.js";
-import { BETA, fraction, roundedNormBound, tailBound } from "./noise.js";
+import { BETA, fraction, insistOnTable, roundedNormBound, tailBound } from "./noise.js";
 
 /**
  * One sum that is asked for. `head_popularity`, the weight of a second block, asks for the unit vector along the own items
@@ -134,7 +134,9 @@ export function insistOnPolicy(terms: Terms, policy: Policy): void {
 function insistOnRoom(terms: Terms, query: QueryTerms): void {
   const radius = radiusOf(terms, query);
   const most = Math.min(Math.ceil(radius * (1 + 1e-9)), Math.floor(roundedNormBound(radius, query.coordinates)));
-  const variance = terms.cohort * fraction(query.total_variance, terms.min_honest).value;
+  const share = fraction(query.total_variance, terms.min_honest);
+  insistOnTable(share);
+  const variance = terms.cohort * share.value;
   const noise = tailBound(variance, FAILURE - Math.log(query.coordinates));
   insist(
     terms.cohort * most + noise < 2 ** (terms.bits - 1),
