@@ -139,9 +139,7 @@ def recommending() -> Document:
     return {"items": ITEMS, "histories": HISTORIES, "cases": cases}
 
 
-def schema(
-    name: str, mechanism: DistributedGaussian, *, diagonal: bool, weight: float, again: float = 0.0
-) -> Schema:
+def schema(name: str, mechanism: DistributedGaussian, *, diagonal: bool, weight: float, again: float = 0.0) -> Schema:
     """Of one query; a weight above 1 asks for more than the clip norm allows, and clipping takes it back.
 
     Args:

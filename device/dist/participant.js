@@ -10,7 +10,7 @@
  * Requests and replies are signed under the federation file (`federation`). The replies to the first two are the SHA-256
  * of what was agreed to. What is refused is not answered, so to others the device dropped out; its owner reads why.
  */
-import { bounded, fromHex, hex, insist, object, refusal, sha256, shown } from "./bytes.js";
+import { bounded, fromHex, hex, insist, object, refusal, Refused, sha256, shown } from "./bytes.js";
 import { freshBytes } from "./crypto.js";
 import { insistOnHead } from "./history.js";
 import { MaskingClient } from "./masking.js";
@@ -19,6 +19,7 @@ import { encoded } from "./upload.js";
 const MAGIC = "50464854";
 const [VERSION, HEADER, STAGE, RUN, LEAST_THRESHOLD] = [1, 78, 64, 16, 2];
 const LONGEST = 1 << 26;
+const [SOON, LATER] = [100, 2000];
 /** One person in one run after another. */
 export class Participant {
     seat;
@@ -162,12 +163,13 @@ export async function participate(address, token, participant, signal, refused =
         catch (why) {
             if (signal.aborted)
                 return;
-            refused(why);
-            await pause(signal);
+            const reached = why instanceof Refused;
+            refused(reached ? why : new Refused("the server cannot be reached, or is not to be read by this page: it is asked again"));
+            await pause(signal, reached ? SOON : LATER);
         }
     }
 }
-const pause = (signal) => new Promise((resolve) => {
-    const timer = setTimeout(resolve, 100);
+const pause = (signal, milliseconds = SOON) => new Promise((resolve) => {
+    const timer = setTimeout(resolve, milliseconds);
     signal.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });
 });

@@ -11,7 +11,7 @@
  * of what was agreed to. What is refused is not answered, so to others the device dropped out; its owner reads why.
  */
 
-import { bounded, Bytes, fromHex, hex, insist, object, refusal, sha256, shown } from "./bytes.js";
+import { bounded, Bytes, fromHex, hex, insist, object, refusal, Refused, sha256, shown } from "./bytes.js";
 import { freshBytes } from "./crypto.js";
 import { Federation } from "./federation.js";
 import { Head, insistOnHead } from "./history.js";
@@ -24,6 +24,7 @@ import { encoded } from "./upload.js";
 const MAGIC = "50464854";
 const [VERSION, HEADER, STAGE, RUN, LEAST_THRESHOLD] = [1, 78, 64, 16, 2];
 const LONGEST = 1 << 26;
+const [SOON, LATER] = [100, 2000];
 
 type Query = { run: string; query: number; masking: string; head?: string; shares?: string; scale?: string };
 type Run = { id: string; terms: Terms; session: string; asked: Set<number>; begun: boolean };
@@ -165,13 +166,14 @@ export async function participate(
       else await fetch(`${place}/${BigInt(`0x${exchange}`)}`, { ...call, method: "POST", body: reply });
     } catch (why) {
       if (signal.aborted) return;
-      refused(why as Error);
-      await pause(signal);
+      const reached = why instanceof Refused;
+      refused(reached ? why : new Refused("the server cannot be reached, or is not to be read by this page: it is asked again"));
+      await pause(signal, reached ? SOON : LATER);
     }
   }
 }
 
-const pause = (signal: AbortSignal): Promise<void> => new Promise((resolve) => {
-  const timer = setTimeout(resolve, 100);
+const pause = (signal: AbortSignal, milliseconds = SOON): Promise<void> => new Promise((resolve) => {
+  const timer = setTimeout(resolve, milliseconds);
   signal.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });
 });

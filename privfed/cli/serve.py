@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from privfed.cli import options
+from privfed.cli.device_federation import PUBLIC
 from privfed.cli.screen import Screen
 
 EXAMPLE = "Example: privfed serve runs/gram --port 8000, or --export public for any static host"
@@ -39,7 +40,8 @@ def serve(
 
     screen = Screen(as_json, quiet)
     with screen.working("Reading the run"):
-        model = PublishedModel.from_run(load_run(directory))
+        exported = directory / PUBLIC
+        model = PublishedModel.read(exported) if exported.is_dir() else PublishedModel.from_run(load_run(directory))
     size = sum(map(len, model.files.values()))
     told = {"directory": str(directory), "version": model.version, "files": len(model.files), "bytes": size}
     what = f"{len(model.files)} files, {size:,} bytes, version {model.version[:12]}"

@@ -83,7 +83,8 @@ def test_a_budget_is_kept_over_visits_shown_spent_and_withdrawn(page: Browser, h
     spend = (
         "import('../dist/index.js').then(async d => { const l = new d.Ledger(new d.IndexedDbStore()); "
         f"const terms = d.parseTerms({json.dumps(terms)}); "
-        "const both = await Promise.allSettled(['a', 'a', 'b', 'c'].map((run, tab) => l.spend(run.repeat(32), terms, 0, `tab ${tab}`, false))); "
+        "const spend = (run, tab) => l.spend(run.repeat(32), terms, 0, `tab ${tab}`, false); "
+        "const both = await Promise.allSettled(['a', 'a', 'b', 'c'].map(spend)); "
         "return [both.map(one => one.status), (await l.state()).runs, d.epsilonOf(terms)] })"
     )
     statuses, runs, cost = page.ask(spend)

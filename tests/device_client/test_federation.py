@@ -71,7 +71,8 @@ def test_a_device_refuses_a_head_whatever_its_history(
     federation: Aggregator, device: Device, change: dict[str, str | None], why: str
 ) -> None:
     federation.announce()
-    whole = {"head": "".join(f"{n:02x}000000" for n in range(16)), "shares": "00000000" * 16, "scale": "0000803f" * 16} | change
+    head = "".join(f"{n:02x}000000" for n in range(16))
+    whole = {"head": head, "shares": "00000000" * 16, "scale": "0000803f" * 16} | change
     asked = {"run": federation.run, "query": 1, "masking": secrets.token_hex(16)}
     asked |= {name: digits for name, digits in whole.items() if digits is not None}
     assert OURS not in federation.ask("query", asked, timeout=2)

@@ -111,7 +111,7 @@ class DeviceFederation:
         sums: dict[str, Tensor] = announced.code.decode(elements)
         return self._guard.total({name: value.float() for name, value in sums.items()}, cohort, len(survivors), schema)
 
-    def collect(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Individual:
+    def collect(self, step: str, cohort: Cohort, message: Message, schema: Schema) -> Individual:  # noqa: ARG002
         """Devices send into sums only.
 
         Raises:
@@ -142,9 +142,9 @@ class DeviceFederation:
                     survivors = tuple(sorted(requests))
                     self._require(survivors, "are in the sum")
                     self._guard.record(cohort, query.step, index, code.schema, torch.tensor(survivors))
-            return server.total, server.survivors
         except SecureAggregationError as aborted:
             raise TooFewClientsError(f"the sum was not opened: {aborted}") from aborted
+        return server.total, server.survivors
 
     def _receive(self, server: MaskingServer, seat: int, answer: bytes) -> None:
         try:

@@ -1,7 +1,6 @@
 """One run over people's devices: what it asks, who is asked, and what may be published of it."""
 
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from privfed.engines.nodes.channel import Incident
 from privfed.engines.nodes.devices.device_federation import DeviceFederation
 from privfed.engines.nodes.devices.terms import METHOD, DeviceQuery, announced_terms
 from privfed.engines.nodes.errors import NodesError
-from privfed.engines.nodes.federation_file import FederationFile
+from privfed.engines.nodes.federation_file import SERVER_SEAT
 from privfed.engines.nodes.node_data import NodeData
 from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.transport import Transport
@@ -68,7 +67,7 @@ class DeviceRun:
         Raises:
             NodesError: devices cannot take part in it.
         """
-        require_devices(party.federation)
+        require_devices(party)
         _require_fixed_queries(config)
         announced = Announcement.from_config(config, data, party.federation, seeded=False)
         assembly = announced.assemble(data, secrets.token_bytes(ROOT_BYTES))
@@ -83,13 +82,12 @@ class DeviceRun:
             queries.append(DeviceQuery(next(iter(schema)), code, server.config.histories != "short"))
         return cls(party, assembly, guard, queries)
 
-    def train(self, transport: Transport, timeout: float, announced: Callable[[int], None]) -> DevicesResult:
+    def train(self, transport: Transport, timeout: float) -> DevicesResult:
         """Announce the run to whoever is connected, and make its queries.
 
         Args:
             transport: to the devices.
             timeout: seconds in which they answer.
-            announced: called with the number of devices that agreed.
 
         Raises:
             TooFewClientsError: too few agreed or stayed; what was opened before stays opened and counted.
@@ -100,7 +98,7 @@ class DeviceRun:
             plan.mechanism, self.queries, delta=plan.delta, cohort=len(self.party.federation.organisations)
         )
         federation = DeviceFederation(transport, self.party, self.guard, terms, self.queries, timeout)
-        announced(len(federation.announce()))
+        federation.announce()
         self.assembly.server.round(federation, 0)
         guarantee = self.guard.ledger.guarantee(seeded=False)
         said = self.assembly.registered.disclosure.side_disclosures(self.assembly.config.settings())
@@ -108,12 +106,18 @@ class DeviceRun:
         return DevicesResult(self.assembly, guarantee, len(federation.joined), federation.incidents)
 
 
-def require_devices(federation: FederationFile) -> None:
-    """Refuse a federation in which an organisation is not one person.
+def require_devices(party: Party) -> None:
+    """Refuse a party that is no server, or a federation in which an organisation is not one person.
 
     Raises:
         NodesError: naming the first that is not.
     """
+    federation = party.federation
+    if party.seat != SERVER_SEAT:
+        raise NodesError(f"this is the folder of {federation.name_of(party.seat)}: give the server's")
+    allowed, kind = federation.mechanisms, DistributedGaussian.model_fields["kind"].default
+    if allowed is not None and kind not in allowed:
+        raise NodesError(f"the federation file allows {', '.join(allowed)}, and devices take part under {kind}")
     for seat, organisation in enumerate(federation.organisations):
         if organisation.users != str(seat):
             raise NodesError(
