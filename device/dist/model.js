@@ -14,7 +14,7 @@ export function from(address) {
         return bounded(answer, LONGEST);
     };
 }
-/** A published model. */
+/** A published model; `dossier` is where its page for a data protection officer lies, where there is one. */
 export class Model {
     version;
     method;
@@ -23,8 +23,9 @@ export class Model {
     tensors;
     guarantee;
     card;
+    dossier;
     numbers;
-    constructor(version, method, ids, titles, tensors, guarantee, card) {
+    constructor(version, method, ids, titles, tensors, guarantee, card, dossier) {
         this.version = version;
         this.method = method;
         this.ids = ids;
@@ -32,6 +33,7 @@ export class Model {
         this.tensors = tensors;
         this.guarantee = guarantee;
         this.card = card;
+        this.dossier = dossier;
         this.numbers = new Map(ids.map((id, at) => [id, at]));
     }
     /** Download the newest version, or one that is known by its digest; every file is checked against it. */
@@ -45,10 +47,16 @@ export class Model {
     }
     static async checked(get, version) {
         insistOnLittleEndian();
+        let dossier;
         if (version === undefined) {
             const latest = object(await get("latest.json"), "latest.json");
             insist(latest.format === FORMAT, `latest.json is of format ${shown(latest.format)}, and this device reads ${FORMAT}`);
             version = String(latest.version);
+            if (Object.hasOwn(latest, "dossier")) {
+                const named = typeof latest.dossier === "string" && /^[0-9a-f]{64}$/.test(latest.dossier);
+                insist(named, `latest.json names the dossier ${shown(latest.dossier)}: it is a SHA-256 in hexadecimal digits`);
+                dossier = `dossiers/${latest.dossier}/index.html`;
+            }
         }
         insist(/^[0-9a-f]{64}$/.test(version), `${version.slice(0, 80)} is no version: it is a SHA-256 in hexadecimal digits`);
         const part = async (name, digest) => {
@@ -101,7 +109,7 @@ export class Model {
         const [guarantee, card] = [await json("guarantee.json"), await json("card.json")];
         const lists = [guarantee.statements, guarantee.assumptions, card.not_for];
         insist(lists.every((list) => Array.isArray(list) && list.every(text)), "the guarantee or the card is not of sentences");
-        return new Model(version, manifest.method, items.ids, items.titles, tensors, guarantee, card);
+        return new Model(version, manifest.method, items.ids, items.titles, tensors, guarantee, card, dossier);
     }
     /** The best `k` items for a history of item ids, which goes nowhere. */
     recommend(history, k = 10) {

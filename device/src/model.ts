@@ -38,13 +38,13 @@ export function from(address: string): Fetch {
   };
 }
 
-/** A published model. */
+/** A published model; `dossier` is where its page for a data protection officer lies, where there is one. */
 export class Model {
   private readonly numbers: Map<string, number>;
 
   constructor(
     readonly version: string, readonly method: string, readonly ids: string[], readonly titles: (string | null)[] | null,
-    readonly tensors: Tensors, readonly guarantee: Guarantee, readonly card: Card,
+    readonly tensors: Tensors, readonly guarantee: Guarantee, readonly card: Card, readonly dossier?: string,
   ) {
     this.numbers = new Map(ids.map((id, at) => [id, at]));
   }
@@ -60,10 +60,16 @@ export class Model {
 
   private static async checked(get: Fetch, version?: string): Promise<Model> {
     insistOnLittleEndian();
+    let dossier: string | undefined;
     if (version === undefined) {
-      const latest = object(await get("latest.json"), "latest.json") as { format?: unknown; version?: unknown };
+      const latest = object(await get("latest.json"), "latest.json") as { format?: unknown; version?: unknown; dossier?: unknown };
       insist(latest.format === FORMAT, `latest.json is of format ${shown(latest.format)}, and this device reads ${FORMAT}`);
       version = String(latest.version);
+      if (Object.hasOwn(latest, "dossier")) {
+        const named = typeof latest.dossier === "string" && /^[0-9a-f]{64}$/.test(latest.dossier);
+        insist(named, `latest.json names the dossier ${shown(latest.dossier)}: it is a SHA-256 in hexadecimal digits`);
+        dossier = `dossiers/${latest.dossier}/index.html`;
+      }
     }
     insist(/^[0-9a-f]{64}$/.test(version), `${version.slice(0, 80)} is no version: it is a SHA-256 in hexadecimal digits`);
     const part = async (name: string, digest: string): Promise<Bytes> => {
@@ -124,7 +130,7 @@ export class Model {
     const [guarantee, card] = [await json("guarantee.json"), await json("card.json")] as [Guarantee, Card];
     const lists = [guarantee.statements, guarantee.assumptions, card.not_for];
     insist(lists.every((list) => Array.isArray(list) && list.every(text)), "the guarantee or the card is not of sentences");
-    return new Model(version, manifest.method, items.ids, items.titles, tensors, guarantee, card);
+    return new Model(version, manifest.method, items.ids, items.titles, tensors, guarantee, card, dossier);
   }
 
   /** The best `k` items for a history of item ids, which goes nowhere. */

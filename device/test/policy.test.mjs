@@ -137,7 +137,7 @@ test("every field of a published model with every wrong value is refused in a se
       table.push(["statements", { files: { "guarantee.json": { statements: value, assumptions: [] } } }]);
       table.push(["not_for", { files: { "card.json": { not_for: value } } }]);
     }
-    table.push(["version", { latest: { version: value } }]);
+    table.push(["version", { latest: { version: value } }], ["dossier", { latest: { dossier: value } }]);
   }
   for (const bad of [NaN, Infinity, -Infinity]) {
     for (const name of ["shares", "scale", "weights"]) table.push([name, { arrays: { [name]: Float32Array.of(bad) } }]);
@@ -165,6 +165,9 @@ test("a model is checked to the last byte", async () => {
   const model = await device.Model.load(tree());
   assert.deepEqual(model.recommend(["x"]).map(({ item }) => item), ["y"]);
   assert.deepEqual(model.recommend([]).map(({ item }) => item), ["y", "x"]);
+  assert.equal(model.dossier, undefined);
+  const signed = await device.Model.load(tree({ latest: { dossier: "d".repeat(64) } }));
+  assert.equal(signed.dossier, `dossiers/${"d".repeat(64)}/index.html`);
   assert.throws(() => model.recommend(["z"]), /no item z/);
   assert.throws(() => model.recommend(["x"], 0), /k = 0/);
   const wrong = (name) => (files) => (files[name] = Uint8Array.from([...files[name], 32]));

@@ -6,6 +6,7 @@
     models/VERSION/items.json            ids and titles, in the order of item numbers
     models/VERSION/guarantee.json        the guarantee, word for word
     models/VERSION/card.json             what it was made of and what it must not be used for
+    dossiers/DIGEST/...                  the run's dossier, where one is given; latest.json then names DIGEST, too
 
 VERSION is the SHA-256 of the manifest, so whoever knows it can check all files, and none of them ever changes. All that
 is in them is public beforehand or covered by the guarantee. No count of the data, no digest of them, no number of
@@ -28,6 +29,7 @@ from torch import Tensor
 from privfed import __version__
 from privfed.api.errors import UseError
 from privfed.api.exporting import NOT_FOR
+from privfed.api.published_dossier import dossier_files
 from privfed.api.recommending import why_not_from_history
 from privfed.compute.devices import all_on_host
 
@@ -37,7 +39,9 @@ if TYPE_CHECKING:
     from privfed.setup.assembly import Assembly
 
 FORMAT = 1
-LATEST, MODELS, MANIFEST = "latest.json", "models", "manifest.json"
+LATEST, MODELS, MANIFEST, DOSSIERS = "latest.json", "models", "manifest.json", "dossiers"
+LASTING = (MODELS, DOSSIERS)
+"""Folders whose files never change, but for signatures that are added to a dossier."""
 _NAMES = {torch.float32: "float32", torch.float64: "float64", torch.int64: "int32", torch.int32: "int32"}
 _LARGEST = 2**31 - 1
 
@@ -115,6 +119,22 @@ class PublishedModel:
         inside = {MANIFEST: manifest, **others, **{f"{name}.bin": content for name, content in arrays.items()}}
         files = {f"{MODELS}/{version}/{name}": content for name, content in inside.items()}
         return cls(version, files | {LATEST: _json({"format": FORMAT, "version": version})})
+
+    def with_dossier(self, folder: Path, run: Path) -> "PublishedModel":
+        """The same with the dossier of the run beside it, every file as its manifest says.
+
+        Args:
+            folder: of the dossier.
+            run: folder of the run, whose guarantee has to be the dossier's.
+
+        Raises:
+            DossierError: the folder is no dossier.
+            UseError: it was changed, or is about another run.
+        """
+        digest, content = dossier_files(folder, run)
+        files = {f"{DOSSIERS}/{digest}/{name}": one for name, one in content.items()}
+        latest = json.loads(self.files[LATEST]) | {"dossier": digest}
+        return PublishedModel(self.version, {**self.files, **files, LATEST: _json(latest)})
 
     @classmethod
     def read(cls, folder: Path) -> "PublishedModel":

@@ -156,7 +156,7 @@ def test_a_federation_of_organisations_or_another_party_is_refused(shop: Path) -
     two = party.federation.model_copy(
         update={"population": PEOPLE + 1, "organisations": (first.model_copy(update={"users": "0,8"}), *others)}
     )
-    with pytest.raises(NodesError, match='device-0 hosts the users 0,8, and .* write users = "0"'):
+    with pytest.raises(NodesError, match=r'device-0 hosts the users 0,8, and .* write users = "0"'):
         require_devices(Party(two, party.identity, SERVER_SEAT))
     with pytest.raises(NodesError, match="this is the folder of device-3"):
         require_devices(Party(party.federation, party.identity, 3))
