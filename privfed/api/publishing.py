@@ -69,10 +69,10 @@ class PublishedModel:
         card = run.data.card
         items = catalogue(run.data.item_ids, run.data.item_info)
         about = {"data": card.name, "synthetic": card.synthetic, "terms": card.terms}
-        return cls.of(run.experiment, run.rounds, run.guarantee, items, about)
+        return cls.from_assembly(run.experiment, run.rounds, run.guarantee, items, about)
 
     @classmethod
-    def of(
+    def from_assembly(
         cls,
         trained: "Assembly",
         rounds: int,

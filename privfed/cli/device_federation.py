@@ -118,7 +118,7 @@ def devices(
         except TooFewClientsError as aborted:
             raise CommandError(f"the run was aborted: {aborted}; what {out / LEDGER} names was opened") from aborted
     about = {"data": server.federation.name, "synthetic": False, "terms": None}
-    model = PublishedModel.of(result.assembly, 1, result.guarantee, catalogue(frame.index, frame), about)
+    model = PublishedModel.from_assembly(result.assembly, 1, result.guarantee, catalogue(frame.index, frame), about)
     model.write(out / PUBLIC)
     guarantee = result.guarantee
     screen.document(

@@ -50,7 +50,7 @@ class Peer:
     counter: int = -1
 
     def handle(self, stage: str, request: bytes) -> bytes:
-        self.counter, content = messages.opened(self.party, request, stage, self.counter)
+        self.counter, content = messages.request_content(self.party, request, stage, self.counter)
         said = self.say(stage, content)
         return said and messages.reply(self.party, request, said)
 
@@ -190,7 +190,9 @@ class Aggregator:
         self.counter += 1
         frames = {seat: self.framed(seat, stage, content) for seat, content in contents.items()}
         replies = self.transport.exchange(stage, frames, timeout)
-        return {seat: messages.content_of(self.server, seat, frames[seat], one) for seat, one in replies.items() if one}
+        return {
+            seat: messages.reply_content(self.server, seat, frames[seat], one) for seat, one in replies.items() if one
+        }
 
     def framed(self, seat: int, stage: str, content: bytes) -> bytes:
         return messages.request(self.server, seat, self.counter, stage, content)

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +16,8 @@ import numpy as np
 import pytest
 import torch
 
+import privfed
+from privfed.api.publishing import LASTING, PublishedModel
 from privfed.api.result import TrainedRun
 from privfed.cli.static_server import StaticServer
 from privfed.contracts import share_of
@@ -73,12 +76,34 @@ def test_the_values_of_the_vectors_are_those_of_the_guard(
 def test_a_served_run_recommends_on_the_device_what_python_recommends(
     node: Node, trained: TrainedRun, served: StaticServer
 ) -> None:
+    """Its popularity of the head is of two sums."""
+    public = trained.experiment.server.public().shared
+    assert trained.experiment.server.constants.again > 0  # type: ignore[attr-defined]
+    assert len(public["head"]) > 0
+    assert_alike(node, trained, served.address)
+
+
+def test_a_served_run_with_donors_recommends_on_the_device_what_python_recommends(node: Node, tmp_path: Path) -> None:
+    """What donors opened is pooled with the sums; what is published has the same names and kinds."""
+    split: Any = {"donors": ["3", "17"]}
+    run = privfed.run("private-gram", "synthetic-small", epsilon=8, split=split)
+    assert run.decisions["weight of donors in popularity"] > 0
+    trained = privfed.load_run(run.save(tmp_path / "run"))
+    with StaticServer(PublishedModel.from_run(trained).files, LASTING, 0) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        assert_alike(node, trained, server.address)
+        server.shutdown()
+        thread.join()
+
+
+def assert_alike(node: Node, trained: TrainedRun, address: str) -> None:
     """The same items in the same order; where Python's scores are nearer than rounding, either order is right."""
     ids = [str(item) for item in trained.data.item_ids]
     histories = [ids[:1], ids[5:40:7], ids[100:], [ids[n] for n in (3, 8, 13, 150, 177)]]
     program = (
         "import { from, Model } from './dist/index.js';\n"
-        f"const model = await Model.load(from({served.address!r}));\n"
+        f"const model = await Model.load(from({address!r}));\n"
         f"const lists = {json.dumps(histories)}.map((own) => model.recommend(own, 200));\n"
         "process.stdout.write(JSON.stringify({ version: model.version, epsilon: model.guarantee.epsilon, lists }));\n"
     )

@@ -17,15 +17,15 @@ class BoundedReader(io.RawIOBase):
 
     Args:
         connection: with the client.
-        most: bytes; what comes after them is not read.
+        max_bytes: what comes after them is not read.
         seconds: until they have to be there.
 
     Attributes:
         exceeded: whether more was to be read.
     """
 
-    def __init__(self, connection: socket.socket, most: int, seconds: float) -> None:
-        self._connection, self._left, self._end = connection, most, time.monotonic() + seconds
+    def __init__(self, connection: socket.socket, max_bytes: int, seconds: float) -> None:
+        self._connection, self._left, self._end = connection, max_bytes, time.monotonic() + seconds
         self.exceeded = False
 
     def readable(self) -> bool:

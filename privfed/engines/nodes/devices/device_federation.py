@@ -171,7 +171,7 @@ class DeviceFederation:
         answers = {}
         for seat, frame in self._transport.exchange(stage, frames, self._timeout).items():
             try:
-                answers[seat] = messages.content_of(self._party, seat, frames[seat], frame)
+                answers[seat] = messages.reply_content(self._party, seat, frames[seat], frame)
             except MessageError as refused:
                 self._note(seat, stage, str(refused))
         return answers

@@ -26,7 +26,7 @@ def request(party: Party, seat: int, counter: int, stage: str, content: bytes) -
     return party.frame("device request", _REQUEST.pack(MAGIC, VERSION, seat, counter, named) + content)
 
 
-def opened(party: Party, frame: bytes, stage: str, last: int) -> tuple[int, bytes]:
+def request_content(party: Party, frame: bytes, stage: str, last: int) -> tuple[int, bytes]:
     """Counter and content of a request to this party's own seat.
 
     Raises:
@@ -46,7 +46,7 @@ def reply(party: Party, frame: bytes, content: bytes) -> bytes:
     return party.frame("device reply", _REPLY.pack(MAGIC, VERSION, party.seat, _digest(frame)) + content)
 
 
-def content_of(party: Party, seat: int, frame: bytes, answer: bytes) -> bytes:
+def reply_content(party: Party, seat: int, frame: bytes, answer: bytes) -> bytes:
     """What the device at a seat said to the request in a frame.
 
     Raises:
