@@ -11,6 +11,15 @@ import { ascii, bigEndian, concat, fromHex, hex, insist, lengthPrefixed, object,
 import { verified } from "./identity.js";
 const [MAGIC, VERSION, KEY, SIGNATURE, STAGE, HEADER] = [ascii("PFDM"), 1, 32, 64, 64, 82];
 const FEWEST = 3;
+/** Read an invitation; nothing in it is believed but what the operator signed. */
+export function readInvitation(text) {
+    const found = object(ascii(text), "the invitation", ["address", "token", "federation", "signature", "items"]);
+    const { address, token, federation, signature, items } = found;
+    const texts = [address, token, federation, signature].every((one) => typeof one === "string");
+    insist(texts && Array.isArray(items) && items.every((one) => typeof one === "string"), "the invitation is none: get it again");
+    insist(/^https?:\/\//.test(address) && URL.canParse(address), `the invitation names no server: ${shown(address)}`);
+    return found;
+}
 /** The federation file of a server whose every organisation is one person's device. */
 export class Federation {
     digest;

@@ -128,7 +128,7 @@ function headOf({ head, shares, scale }, terms) {
     return found;
 }
 /** Ask for requests and reply to them until `signal` ends it; `refused` hears of every request that is not answered. */
-export async function participate(address, token, participant, signal, refused = () => { }) {
+export async function participate(address, token, participant, signal, refused = () => { }, answered = () => { }) {
     const place = new URL(`v1/${participant.seat}`, address.endsWith("/") ? address : `${address}/`);
     const call = {
         headers: { Authorization: `Bearer ${token}` }, credentials: "omit", cache: "no-store", redirect: "error",
@@ -157,8 +157,10 @@ export async function participate(address, token, participant, signal, refused =
             }
             if (reply === undefined)
                 await pause(signal);
-            else
+            else {
                 await fetch(`${place}/${BigInt(`0x${exchange}`)}`, { ...call, method: "POST", body: reply });
+                answered();
+            }
         }
         catch (why) {
             if (signal.aborted)
@@ -170,6 +172,11 @@ export async function participate(address, token, participant, signal, refused =
     }
 }
 const pause = (signal, milliseconds = SOON) => new Promise((resolve) => {
-    const timer = setTimeout(resolve, milliseconds);
-    signal.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });
+    const end = () => {
+        clearTimeout(timer);
+        signal.removeEventListener("abort", end);
+        resolve();
+    };
+    const timer = setTimeout(end, milliseconds);
+    signal.addEventListener("abort", end);
 });

@@ -19,6 +19,19 @@ type File = {
   corrupt?: number; organisations: { name: string; key: string; users: string }[];
 };
 
+/** What a person is given to take part: where to ask, a token, what the operator signed, and ids of items in their order. */
+export type Invitation = { address: string; token: string; federation: string; signature: string; items: string[] };
+
+/** Read an invitation; nothing in it is believed but what the operator signed. */
+export function readInvitation(text: string): Invitation {
+  const found = object(ascii(text), "the invitation", ["address", "token", "federation", "signature", "items"]) as Invitation;
+  const { address, token, federation, signature, items } = found;
+  const texts = [address, token, federation, signature].every((one) => typeof one === "string");
+  insist(texts && Array.isArray(items) && items.every((one) => typeof one === "string"), "the invitation is none: get it again");
+  insist(/^https?:\/\//.test(address) && URL.canParse(address), `the invitation names no server: ${shown(address)}`);
+  return found;
+}
+
 /** The federation file of a server whose every organisation is one person's device. */
 export class Federation {
   private constructor(

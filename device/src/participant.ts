@@ -136,6 +136,7 @@ function headOf({ head, shares, scale }: Query, terms: QueryTerms): Head {
 /** Ask for requests and reply to them until `signal` ends it; `refused` hears of every request that is not answered. */
 export async function participate(
   address: string, token: string, participant: Participant, signal: AbortSignal, refused: (why: Error) => void = () => {},
+  answered: () => void = () => {},
 ): Promise<void> {
   const place = new URL(`v1/${participant.seat}`, address.endsWith("/") ? address : `${address}/`);
   const call = {
@@ -163,7 +164,10 @@ export async function participate(
         reply = await participant.handle(stage, frame.slice(HEADER));
       }
       if (reply === undefined) await pause(signal);
-      else await fetch(`${place}/${BigInt(`0x${exchange}`)}`, { ...call, method: "POST", body: reply });
+      else {
+        await fetch(`${place}/${BigInt(`0x${exchange}`)}`, { ...call, method: "POST", body: reply });
+        answered();
+      }
     } catch (why) {
       if (signal.aborted) return;
       const reached = why instanceof Refused;
@@ -174,6 +178,11 @@ export async function participate(
 }
 
 const pause = (signal: AbortSignal, milliseconds = SOON): Promise<void> => new Promise((resolve) => {
-  const timer = setTimeout(resolve, milliseconds);
-  signal.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });
+  const end = (): void => {
+    clearTimeout(timer);
+    signal.removeEventListener("abort", end);
+    resolve();
+  };
+  const timer = setTimeout(end, milliseconds);
+  signal.addEventListener("abort", end);
 });

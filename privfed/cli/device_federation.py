@@ -105,7 +105,8 @@ def devices(
     run = DeviceRun.prepare(config, _data(frame, people), server, out / LEDGER)
     tokens = tokens_of(party, people)
     with HttpTransport(tokens, port=port, origins=origins or ()) as transport:
-        place = invite(party, server, tokens, address or transport.address)
+        named = catalogue(frame.index, frame)
+        place = invite(party, server, tokens, address or transport.address, named["ids"])
         least = run.guard.plan.mechanism.min_clients
         screen.explain(f"Waiting for {people} devices at {transport.address}; their invitations are in {place}")
         present = _wait_for(transport, people, wait)
@@ -118,7 +119,7 @@ def devices(
         except TooFewClientsError as aborted:
             raise CommandError(f"the run was aborted: {aborted}; what {out / LEDGER} names was opened") from aborted
     about = {"data": server.federation.name, "synthetic": False, "terms": None}
-    model = PublishedModel.from_assembly(result.assembly, 1, result.guarantee, catalogue(frame.index, frame), about)
+    model = PublishedModel.from_assembly(result.assembly, 1, result.guarantee, named, about)
     model.write(out / PUBLIC)
     guarantee = result.guarantee
     screen.document(

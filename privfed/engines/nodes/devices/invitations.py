@@ -1,11 +1,12 @@
 """What a device is given before it takes part: where to ask, a token, and the federation that the operator signed.
 
 tokens.json          by seat; the server's alone
-invitations/N.json   for the device at seat N: address, token, federation file and its signature
+invitations/N.json   for device N: address, token, federation file and its signature, ids of items in their order
 """
 
 import json
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -38,12 +39,15 @@ def tokens_of(folder: Path, seats: int) -> dict[int, str]:
     return tokens
 
 
-def invite(folder: Path, party: Party, tokens: dict[int, str], address: str) -> Path:
+def invite(folder: Path, party: Party, tokens: dict[int, str], address: str, items: Sequence[str]) -> Path:
     """Write an invitation for every seat of the server in a folder; returns where they are."""
     place, federation = folder / INVITATIONS, party.federation
     make_folder(place)
     signature = read_file(folder / SIGNATURE).decode().strip()
     for seat, token in tokens.items():
-        said = {"address": address, "token": token, "federation": federation.canonical.decode(), "signature": signature}
-        write_file(place / f"{federation.name_of(seat)}.json", json.dumps(said, indent=1).encode() + b"\n")
+        said = {
+            "address": address, "token": token, "federation": federation.canonical.decode(), "signature": signature,
+            "items": list(items),
+        }  # fmt: skip
+        write_file(place / f"{federation.name_of(seat)}.json", json.dumps(said).encode() + b"\n")
     return place
