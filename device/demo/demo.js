@@ -12,6 +12,10 @@ const ledger = new Ledger(new IndexedDbStore());
 let model;
 let leave = new AbortController();
 
+const base = () => {
+  const server = new URLSearchParams(location.search).get("server") ?? new URL("./", location.href).href;
+  return server.endsWith("/") ? server : `${server}/`;
+};
 const written = (tag, text) => Object.assign(document.createElement(tag), { textContent: text });
 const name = (item, title) => (title === null ? item : `${title} (${item})`);
 const title = (item) => name(item, model.titles?.[model.ids.indexOf(item)] ?? null);
@@ -51,6 +55,8 @@ function drawModel() {
   at("guarantee").textContent =
     `Epsilon ${Number(guarantee.epsilon).toPrecision(3)} at delta ${guarantee.delta}, for one ${guarantee.unit}, per ` +
     `${guarantee.per}. Trust: ${guarantee.trust}.`;
+  at("dossier").hidden = model.dossier === undefined;
+  if (model.dossier !== undefined) at("dossier").href = new URL(model.dossier, base()).href;
   const said = [...guarantee.statements, ...guarantee.assumptions.map((one) => `Assumed: ${one}`), ...card.not_for];
   at("statements").replaceChildren(...said.map((one) => written("li", one)));
   at("titles").replaceChildren(...model.ids.map((id) => Object.assign(document.createElement("option"), { value: title(id) })));
@@ -103,8 +109,7 @@ at("forget").addEventListener("click", async () => {
 
 try {
   drawBudget(await ledger.state());
-  const server = new URLSearchParams(location.search).get("server") ?? new URL("./", location.href).href;
-  model = await Model.load(from(server));
+  model = await Model.load(from(base()));
   drawModel();
   draw();
   document.documentElement.dataset.ready = "yes";
