@@ -6,6 +6,7 @@
  * of a run is answered twice, so no two uploads of one history differ by their noise alone.
  */
 import { insist, Refused, shown } from "./bytes.js";
+import { insistOnCrypto } from "./crypto.js";
 import { Identity } from "./identity.js";
 import { epsilonOf, insistOnPolicy } from "./terms.js";
 const MOST = 2 ** 24;
@@ -105,6 +106,7 @@ export class Ledger {
     }
     /** The signing key of this device, drawn once; it goes with the ledger, so no seat outlives what it has spent. */
     async identity() {
+        await insistOnCrypto();
         const drawn = await Identity.generate();
         const kept = await this.store.change((found) => ({ ...sound(found), identity: found?.identity ?? drawn }));
         return Identity.from(kept.identity);

@@ -7,6 +7,7 @@
  */
 
 import { insist, Refused, shown } from "./bytes.js";
+import { insistOnCrypto } from "./crypto.js";
 import { Identity } from "./identity.js";
 import { epsilonOf, insistOnPolicy, Policy, Terms } from "./terms.js";
 
@@ -124,6 +125,7 @@ export class Ledger {
 
   /** The signing key of this device, drawn once; it goes with the ledger, so no seat outlives what it has spent. */
   async identity(): Promise<Identity> {
+    await insistOnCrypto();
     const drawn = await Identity.generate();
     const kept = await this.store.change((found) => ({ ...sound(found), identity: found?.identity ?? drawn }));
     return Identity.from(kept.identity!);

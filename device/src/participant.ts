@@ -3,15 +3,16 @@
  *
  *     announce   {"run", "terms"}: held against the policy and what is left of its budget; nothing is charged yet
  *     query      {"run", "query", "masking"} and, for the Gram matrix, "head", "shares" and "scale" in hexadecimal
- *                digits: which sum comes next. Everybody gets the same bytes: their SHA-256 is the layout in the terms
- *                of the masked sum, so nobody's masks cancel with those of people who were told something else
+ *                digits: which sum comes next. Everybody gets the same bytes. The SHA-256 of the announcement's SHA-256
+ *                and these bytes is the layout in the terms of the masked sum, so nobody's masks cancel with those of
+ *                people who were told something else: who is promised noise of others is in a sum of those who add it
  *     masking    one message of the masked sum; before the upload is made, the ledger is charged
  *
  * Requests and replies are signed under the federation file (`federation`). The replies to the first two are the SHA-256
- * of what was agreed to. What is refused is not answered, so to others the device dropped out; its owner reads why.
+ * of what was agreed to, of the second the layout. What is refused is not answered, so to others the device dropped out; its owner reads why.
  */
 
-import { bounded, Bytes, fromHex, hex, insist, object, refusal, Refused, sha256, shown } from "./bytes.js";
+import { bounded, Bytes, concat, fromHex, hex, insist, object, refusal, Refused, sha256, shown } from "./bytes.js";
 import { freshBytes } from "./crypto.js";
 import { Federation } from "./federation.js";
 import { Head, insistOnHead } from "./history.js";
@@ -27,7 +28,7 @@ const LONGEST = 1 << 26;
 const [SOON, LATER] = [100, 2000];
 
 type Query = { run: string; query: number; masking: string; head?: string; shares?: string; scale?: string };
-type Run = { id: string; terms: Terms; session: string; asked: Set<number>; begun: boolean };
+type Run = { id: string; terms: Terms; announced: Bytes; session: string; asked: Set<number>; begun: boolean };
 
 /** One person in one run after another. */
 export class Participant {
@@ -80,9 +81,10 @@ export class Participant {
       insist(name === "gram" || coordinates === this.federation.items, `popularity is of ${coordinates} items, the catalogue not`);
     }
     await this.ledger.admit(run, parsed);
-    this.run = { id: run, terms: parsed, session: hex(freshBytes(RUN)), asked: new Set(), begun: false };
+    const announced = fromHex(await sha256(request));
+    this.run = { id: run, terms: parsed, announced, session: hex(freshBytes(RUN)), asked: new Set(), begun: false };
     this.client = undefined;
-    return fromHex(await sha256(request));
+    return announced;
   }
 
   private async query(request: Bytes): Promise<Bytes> {
@@ -97,7 +99,7 @@ export class Participant {
     insist(masking.length === RUN, `a masked sum is named by ${RUN} bytes, and ${masking.length} were given`);
     const head = terms.name === "gram" ? headOf(asked, terms) : undefined;
     run.asked.add(number);
-    const layout = fromHex(await sha256(request));
+    const layout = fromHex(await sha256(concat(run.announced, request)));
     const session = {
       client: this.seat, run: masking, lastRound: -1, length: terms.coordinates, bits: run.terms.bits, layout,
       directory: federation.directory,

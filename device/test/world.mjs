@@ -1,5 +1,6 @@
 /** A federation of four devices in one process, whose server and whose other devices do as a test tells them. */
 
+import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 
 import * as device from "../dist/index.js";
@@ -63,6 +64,7 @@ export class World {
 
   async say(participant, stage, content, change) {
     const reply = await participant.handle(stage, await this.frame(stage, content, change));
+    if (stage === "announce") this.announced = reply.slice(42, -64);
     return reply.slice(42, -64);
   }
 }
@@ -84,6 +86,7 @@ export class Sum {
     const { world, participant, asked } = this;
     const request = encode(asked);
     const layout = await world.say(participant, "query", request);
+    assert.equal(hex(layout), await sha256(concat(await world.announced, request)));
     const told = terms().queries[asked.query];
     const length = told?.coordinates ?? 1;
     const run = fromHex(asked.masking);

@@ -44,6 +44,7 @@ class Peer:
     party: Party
     vector: np.ndarray
     leaves_at: Stage | None = None
+    announced: bytes = b""
     layout: bytes = b""
     left: bool = False
     client: MaskingClient | None = None
@@ -56,10 +57,11 @@ class Peer:
 
     def say(self, stage: str, request: bytes) -> bytes:
         if stage == "announce":
-            return sha256(request).digest()
+            self.announced = sha256(request).digest()
+            return self.announced
         if stage == "query":
             asked = json.loads(request)
-            self.layout = sha256(request).digest()
+            self.layout = sha256(self.announced + request).digest()
             rules = ClientRequirements(min_clients=LEAST, min_threshold=THRESHOLD, max_corrupt=1)
             directory = {seat: self.party.federation.key(seat) for seat in range(PEOPLE)}
             self.client = MaskingClient(
@@ -200,8 +202,11 @@ class Aggregator:
     def ask(self, stage: str, content: Any, timeout: float = 20) -> dict[int, bytes]:
         request = json.dumps(content).encode()
         replies = self.exchange(stage, dict.fromkeys(range(PEOPLE), request), timeout)
-        assert set(replies.values()) <= {sha256(request).digest()}
-        self.layout = sha256(request).digest()
+        if stage == "announce":
+            self.announced = self.layout = sha256(request).digest()
+        else:
+            self.layout = sha256(self.announced + request).digest()
+        assert set(replies.values()) <= {self.layout}
         return dict(replies)
 
     def announce(self, timeout: float = 20) -> set[int]:

@@ -1,5 +1,6 @@
 """What a device refuses in a federation, and that it is silent then."""
 
+import json
 import secrets
 from types import ModuleType
 from typing import Any
@@ -40,6 +41,39 @@ def test_a_server_that_tells_the_device_something_else_opens_nothing(federation:
         return replies
 
     federation.ask = lying  # type: ignore[method-assign]
+    try:
+        _, survivors = federation.sum_of(0, timeout=2)
+    except SecureAggregationError:
+        survivors = ()
+    assert OURS not in survivors
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_server_that_announces_other_terms_to_some_under_the_same_name_opens_nothing_of_the_device(
+    federation: Aggregator, ours: bool
+) -> None:
+    """Others who are announced a smaller clip norm add less noise, which the device's own epsilon counts on."""
+    terms = federation.terms
+    others = [
+        {**one, "total_variance": one["total_variance"] / 100, "share": one["share"] / 100} for one in terms["queries"]
+    ]
+    told = {True: terms, False: {**terms, "queries": others}}
+    requests = {
+        seat: json.dumps({"run": federation.run, "terms": told[(seat == OURS) is ours]}).encode()
+        for seat in range(PEOPLE)
+    }
+    agreed = federation.exchange("announce", requests, 5)
+    assert set(agreed) == set(range(PEOPLE))
+    federation.announced = agreed[0]
+    true = federation.exchange
+
+    def lying(stage: str, contents: dict[int, bytes], timeout: float) -> dict[int, bytes]:
+        replies = true(stage, contents, timeout)
+        if stage == "query":
+            assert replies.pop(OURS) not in replies.values()
+        return replies
+
+    federation.exchange = lying  # type: ignore[method-assign]
     try:
         _, survivors = federation.sum_of(0, timeout=2)
     except SecureAggregationError:

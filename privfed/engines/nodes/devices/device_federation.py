@@ -2,7 +2,8 @@
 
 A run is announced once, then every query is one masked sum: announce and query take an exchange each, a sum six. Who
 does not answer in time, or otherwise than it should, has dropped out. Whose part is in a sum is in the ledger before
-anybody helps to open it.
+anybody helps to open it. Masks are bound to the announcement and the query, so that nobody is in a sum with people who
+were announced less noise.
 """
 
 import hashlib
@@ -65,7 +66,7 @@ class DeviceFederation:
         self.incidents: list[Incident] = []
         self._transport, self._party, self._guard, self._timeout = transport, party, guard, timeout
         self._terms, self._queries = terms, list(queries)
-        self._asked = 0
+        self._asked, self._announced = 0, b""
         self._cohort: Cohort | None = None
         # Above whatever a page that is still open was sent before; only a clock that was set back ends that.
         self._counter = int(time.time()) << _COUNTER_BITS
@@ -77,7 +78,8 @@ class DeviceFederation:
             TooFewClientsError: they are fewer than the noise is sized for.
         """
         content = _json({"run": self.run, "terms": self._terms})
-        self.joined = self._agreed("announce", self._transport.nodes(), content)
+        self._announced = hashlib.sha256(content).digest()
+        self.joined = self._agreed("announce", self._transport.nodes(), content, self._announced)
         self._require(self.joined, "agreed to the run")
         return self.joined
 
@@ -106,8 +108,9 @@ class DeviceFederation:
         summed = secrets.token_hex(RUN_BYTES)
         head = {name: _digits(value) for name, value in message.shared.items()}
         content = _json({"run": self.run, "query": index, "masking": summed, **head})
-        members = self._agreed("query", self.joined, content)
-        elements, survivors = self._summed(announced, cohort, index, members, summed, hashlib.sha256(content).digest())
+        layout = hashlib.sha256(self._announced + content).digest()
+        members = self._agreed("query", self.joined, content, layout)
+        elements, survivors = self._summed(announced, cohort, index, members, summed, layout)
         sums: dict[str, Tensor] = announced.code.decode(elements)
         return self._guard.total({name: value.float() for name, value in sums.items()}, cohort, len(survivors), schema)
 
@@ -152,9 +155,9 @@ class DeviceFederation:
         except SecureAggregationError as refused:
             self._note(seat, "masking", str(refused))
 
-    def _agreed(self, stage: str, seats: Sequence[int], content: bytes) -> tuple[int, ...]:
+    def _agreed(self, stage: str, seats: Sequence[int], content: bytes, digest: bytes) -> tuple[int, ...]:
         """Seats that answered with the digest of what they were told."""
-        digest, agreed = hashlib.sha256(content).digest(), []
+        agreed = []
         for seat, answer in self._exchange(stage, dict.fromkeys(seats, content)).items():
             if answer == digest:
                 agreed.append(seat)
