@@ -302,6 +302,20 @@ test("a browser that keeps nothing is refused before anything is sent", async ()
   globalThis.indexedDB = before;
 });
 
+test("a browser without the curves draws no key and joins nothing", async () => {
+  const whole = crypto.subtle.generateKey;
+  crypto.subtle.generateKey = async (kind, ...rest) => {
+    if (kind.name === "Ed25519") throw new DOMException("unrecognised", "NotSupportedError");
+    return whole.call(crypto.subtle, kind, ...rest);
+  };
+  try {
+    const ledger = new device.Ledger(new device.MemoryStore());
+    await refused(ledger, "no Ed25519", () => ledger.identity(), /no Ed25519, so it cannot take part/);
+  } finally {
+    crypto.subtle.generateKey = whole;
+  }
+});
+
 test("a page that is asked twice at a time answers once", async () => {
   const { world, participant } = await joined();
   const frames = [await world.frame("announce", announcement()), await world.frame("announce", announcement({ run: OTHER }))];
