@@ -90,6 +90,7 @@ def devices(
     from privfed.api.publishing import PublishedModel, catalogue
     from privfed.engines.nodes.devices.invitations import invite, tokens_of
     from privfed.engines.nodes.devices.run import DeviceRun, require_devices
+    from privfed.engines.nodes.devices.terms import device_epsilon
     from privfed.engines.nodes.http_transport import HttpTransport
     from privfed.engines.nodes.party import Party
     from privfed.engines.simulation import TooFewClientsError
@@ -103,12 +104,16 @@ def devices(
     config = _config(epsilon, people, server.federation.corrupt, honest, histories)
     out.mkdir(parents=True, exist_ok=True)
     run = DeviceRun.prepare(config, _data(frame, people), server, out / LEDGER)
+    own = device_epsilon(run.queries, run.guard.plan.delta)
     tokens = tokens_of(party, people)
     with HttpTransport(tokens, port=port, origins=origins or ()) as transport:
         named = catalogue(frame.index, frame)
         place = invite(party, server, tokens, address or transport.address, named["ids"])
         least = run.guard.plan.mechanism.min_clients
-        screen.explain(f"Waiting for {people} devices at {transport.address}; their invitations are in {place}")
+        screen.explain(
+            f"By its own sum each device counts epsilon {own:.3g}: its budget needs room for that.",
+            f"Waiting for {people} devices at {transport.address}; their invitations are in {place}",
+        )
         present = _wait_for(transport, people, wait)
         if present < least:
             (out / LEDGER).unlink()
@@ -125,6 +130,7 @@ def devices(
     screen.document(
         {
             "directory": str(out), "version": model.version, "joined": result.joined,
+            "device_epsilon": own,
             "guarantee": guarantee.model_dump(mode="json"),
             "incidents": [[one.node, one.stage, one.reason] for one in result.incidents],
         }

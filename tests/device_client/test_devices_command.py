@@ -104,7 +104,9 @@ def test_devices_train_a_model_that_is_published_with_its_guarantee_and_charge_t
     assert (tmp_path / "server" / TOKENS).stat().st_mode & 0o077 == 0
     spent = [one["ledger"] for one in crowd.end() if "ledger" in one]
     assert [one["runs"] for one in spent] == [1] * PEOPLE
-    assert all(guarantee.epsilon <= one["epsilon"] <= 1.5 * guarantee.epsilon for one in spent)
+    own = document["device_epsilon"]
+    assert guarantee.epsilon <= own <= 1.5 * guarantee.epsilon
+    assert [one["epsilon"] for one in spent] == pytest.approx([own] * PEOPLE, rel=1e-9)
     lines = [json.loads(line) for line in (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()]
     assert [one["step"] for one in lines if "step" in one] == ["popularity", "gram"]
     assert call("serve", "run", "--export", "out").exit_code == 0

@@ -1,8 +1,10 @@
 """What a device is told of a run before it takes part, and computes its own epsilon from (`device/src/terms.ts`)."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from pydantic import JsonValue
 
 from privfed.engines.nodes.errors import NodesError
@@ -10,8 +12,10 @@ from privfed.guards.ring_code import RingCode
 from privfed.methods.private_gram.queries import AGAIN, GRAM
 from privfed.methods.shared.popular_head import POPULARITY
 from privfed.privacy.mechanisms.distributed_gaussian import DistributedGaussian
+from secure_agg.noise.rdp import skellam_rdp
 
 Terms = dict[str, JsonValue]
+_ORDERS = (*range(2, 256), 300, 400, 600, 1000, 2000, 5000, 10000, 100000)
 FORMAT, METHOD, LARGEST_RING = 1, "private-gram", 32
 
 
@@ -46,6 +50,15 @@ class DeviceQuery:
             "share": share, "grid": noised.grid, "total_variance": noised.noise.total_variance,
         }  # fmt: skip
         return told if again is None else told | {"head_popularity": again.weight}
+
+
+def device_epsilon(queries: Sequence[DeviceQuery], delta: float) -> float:
+    """What a run costs each device by its own sum, of Renyi divergences at whole orders: above the server's claim."""
+    orders = np.array(_ORDERS, dtype=np.float64)
+    events = [query.code.distributed.event() for query in queries if query.code.distributed is not None]
+    loss = sum(skellam_rdp(_ORDERS, one.total_variance, one.l2, one.l1) for one in events)
+    epsilons = loss + np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
+    return max(float(np.min(epsilons)), 0.0)
 
 
 def announced_terms(
