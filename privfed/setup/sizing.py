@@ -6,7 +6,6 @@ is written down, charged and explained is a plan like one that somebody gave num
 """
 
 import math
-from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from functools import partial
 from typing import NamedTuple
@@ -87,7 +86,6 @@ def _noised(config: ExperimentConfig, parts: Split, plan: PrivacyPlan, epsilon: 
     rounds, program, final = planned_rounds(config), [_ONE_NUMBER], _final(config, plan, epsilon)
     tiers = None if plan.tiers is None else _announced(plan.tiers, config, n_users)
     plan = plan.model_copy(update={"tiers": None})
-    sized: list[tuple[Sequence[Schema], PrivacyPlan]] = []
     for _ in range(_MAX_STEPS):
         extra = training.extra_queries(settings)
         plan = _readable(
@@ -103,21 +101,10 @@ def _noised(config: ExperimentConfig, parts: Split, plan: PrivacyPlan, epsilon: 
         asked, program = program, _program(config, parts, plan)
         if asked == program:
             return plan
-        sized.append((asked, plan))
-        before = [place for place, (queries, _) in enumerate(sized) if queries == program]
-        if before and tiers is None:
-            # Each plan of the circle asks what the next was sized for, so the noisiest has noise enough for its own.
-            return max((one for _, one in sized[before[0] :]), key=_noise)
     raise PlanError(
         f"epsilon = {epsilon:g} finds no noise under which {config.method_name} asks what the noise was sized for: "
         f"give {plan.mechanism.noise_setting} instead"
     )
-
-
-def _noise(plan: PrivacyPlan) -> float:
-    """The setting of a plan's noise, so that more noise is more."""
-    value = float(getattr(plan.mechanism, str(plan.mechanism.noise_setting)))
-    return -value if plan.mechanism.noise_falls else value
 
 
 def _announced(tiers: BudgetTiers, config: ExperimentConfig, n_users: int) -> BudgetTiers:

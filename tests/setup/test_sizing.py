@@ -2,28 +2,25 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from privfed.audit.checks.neighbours import rerun_on_neighbours, sampled_users
 from privfed.cli.compatibility import EXAMPLES
 from privfed.contracts import Block, refreshes_of
-from privfed.data import Histories, Split, SplitSpec
+from privfed.data import Split
 from privfed.engines.simulation import Simulation
 from privfed.experiment import Experiment
 from privfed.federation import Streams
 from privfed.guards.server_guard import ServerGuard
-from privfed.methods import PublicInfo, method, methods
-from privfed.privacy import Ledger, PlanError, PrivacyPlan, SchemaSummary
+from privfed.methods import method, methods
+from privfed.privacy import Ledger, PlanError, PrivacyPlan
 from privfed.privacy.mechanisms.clipping import AUTO_SHARE
 from privfed.privacy.refusals import method_refusal, refuse_unprotected_blocks
 from privfed.setup.config import ExperimentConfig, TapConfig
 from privfed.setup.refusals import method_profile
 from privfed.setup.sizing import size
-from privfed.setup.target_plan import plan_for_epsilon
 
 EPSILON, ROUNDS = 8.0, 3
-NOBODY = np.empty(0, np.int64)
 CLIPPED = {
     "central-gaussian": "",
     "central-gaussian, sampled": ",sampling.kind=poisson,sampling.rate=0.5",
@@ -231,30 +228,6 @@ def test_auto_finds_the_median_from_far_away(small_split: Split) -> None:
     last = [values for t, values in norms if t == 13]
     median = float(sum(values.median() for values in last) / len(last))
     assert simulation.server_guard.clip_norms["train"] == pytest.approx(0.5 * median, rel=0.25)
-
-
-@pytest.mark.parametrize(
-    ("trust", "users", "items", "epsilon"),
-    [("central", 60, 60, 4.0), ("central", 100, 200, 8.0), ("distributed", 60, 200, 8.0)],
-)
-def test_queries_that_come_and_go_with_the_noise_are_paid_for_whichever_are_asked(
-    trust: str, users: int, items: int, epsilon: float
-) -> None:
-    """With less noise the head's popularity is asked for twice, for which there has to be more noise."""
-    registered, nothing = method("private-gram"), Histories.from_pairs(NOBODY, NOBODY, users, items)
-    plan = plan_for_epsilon(epsilon, registered, users, trust=trust)
-    config = ExperimentConfig(method={"name": "private-gram"}, rounds=1, privacy=plan)
-    sized = size(config, Split(SplitSpec(), nothing, nothing, nothing, users, "nobody")).config
-    info = PublicInfo(users, items, None, sized.privacy.noisy_sums(users), None, None)
-    ledger = Ledger(sized.privacy, users)
-    everybody = None if sized.privacy.amplifies else np.arange(users)
-    server = registered.training.server(sized.settings(), info, Streams.from_seed(0))
-    for index, query in enumerate(registered.training.program(server)):
-        ledger.record(
-            cohort_id=0, round=0, step="sum", index=index, schema=SchemaSummary.from_schema(query.schema),
-            participants=everybody,
-        )  # fmt: skip
-    assert 0.9 * epsilon < ledger.guarantee(seeded=False).epsilon <= epsilon
 
 
 def test_neighbours_agree_about_auto(small_split: Split) -> None:
