@@ -1,25 +1,30 @@
 /**
- * One device for tests of a federation: prints its public key, reads what it is told on one line, and takes part until
- * the input ends. `tests/device_client/aggregator.py` starts it.
+ * Devices for tests of a federation: `node join.mjs N` prints N public keys, reads what each is told on a line of its
+ * own, and takes part until the input ends.
  */
 
 import { createInterface } from "node:readline";
 
 import * as device from "./dist/index.js";
 
-const identity = await device.Identity.generate();
-console.log(device.hex(identity.publicKey));
+const ledgers = Array.from({ length: Number(process.argv[2] ?? 1) }, () => new device.Ledger(new device.MemoryStore()));
+for (const ledger of ledgers) console.log(device.hex((await ledger.identity()).publicKey));
 const end = new AbortController();
 const lines = createInterface({ input: process.stdin });
 lines.on("close", () => end.abort());
-const told = JSON.parse((await lines[Symbol.asyncIterator]().next()).value);
-const ledger = new device.Ledger(new device.MemoryStore());
-await ledger.allow(told.policy);
-const directory = new Map(Object.entries(told.directory).map(([id, key]) => [Number(id), device.fromHex(key)]));
-const participant = new device.Participant(
-  told.node, ledger, identity, told.rules, directory, () => new Set(told.history),
-);
-const refused = (why) => console.log(JSON.stringify({ refused: why.message }));
-const running = device.participate(told.address, told.node, told.token, participant, end.signal, refused);
-await running;
-console.log(JSON.stringify({ ledger: (await ledger.state()) ?? null }));
+const told = lines[Symbol.asyncIterator]();
+const say = (what) => console.log(JSON.stringify(what));
+
+async function join(ledger, { policy, federation, signature, operator, history, address, token }) {
+  await ledger.allow(policy);
+  const signed = await device.Federation.read(
+    device.ascii(federation), device.fromHex(signature), device.fromHex(operator),
+  );
+  const participant = await device.Participant.join(ledger, signed, () => new Set(history));
+  await device.participate(address, token, participant, end.signal, (why) => say({ refused: why.message }));
+  say({ ledger: (await ledger.state()) ?? null });
+}
+
+const running = [];
+for (const ledger of ledgers) running.push(join(ledger, JSON.parse((await told.next()).value)));
+await Promise.all(running);

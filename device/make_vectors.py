@@ -18,14 +18,15 @@ import torch
 from jaxtyping import Float32, Float64
 from torch import Tensor
 
-from privfed.contracts import Block, Schema
+from privfed.contracts import Block, Schema, share_of
 from privfed.data import Histories
+from privfed.engines.nodes.devices.terms import DeviceQuery, announced_terms
 from privfed.federation import Call, Message, Streams
 from privfed.guards.client_guard import shrink_factors
 from privfed.guards.ring_code import RingCode
 from privfed.methods import ClientData
 from privfed.methods.private_gram import PrivateGramClients, PrivateGramConfig
-from privfed.methods.private_gram.queries import GRAM
+from privfed.methods.private_gram.queries import AGAIN, GRAM
 from privfed.methods.shared.popular_head import POPULARITY, unit_block
 from privfed.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 from privfed.updates import packed_size
@@ -138,62 +139,55 @@ def recommending() -> Document:
     return {"items": ITEMS, "histories": HISTORIES, "cases": cases}
 
 
-def schema(name: str, mechanism: DistributedGaussian, *, diagonal: bool, weight: float) -> Schema:
-    """Of one query; a weight above 1 asks for more than the clip norm allows, and clipping takes it back."""
-    share = 0.25 if name == POPULARITY else 0.75
-    shape = (ITEMS, 1) if name == POPULARITY else (packed_size(SIDE, diagonal=diagonal),)
-    block = unit_block(shape, mechanism.clip_norm, share)
-    return {name: Block(shape, weight=block.weight * weight, share=share)}
+def schema(name: str, mechanism: DistributedGaussian, *, diagonal: bool, weight: float, again: float = 0.0) -> Schema:
+    """Of one query; a weight above 1 asks for more than the clip norm allows, and clipping takes it back.
 
+    Args:
+        name: of the query.
+        mechanism: with the clip norm.
+        diagonal: whether the Gram matrix has its own.
+        weight: of every block.
+        again: share of the second query for the popularity of the head.
+    """
 
-def query(name: str, code: RingCode, *, diagonal: bool) -> Document:
-    """What a device is told of it."""
-    (block,) = code.schema.values()
-    mechanism = code.distributed
-    assert mechanism is not None
-    return {
-        "name": name,
-        "coordinates": block.size,
-        "diagonal": diagonal,
-        "weight": block.weight,
-        "share": block.share,
-        "grid": mechanism.grid,
-        "total_variance": mechanism.noise.total_variance,
-    }
+    def block(shape: tuple[int, ...], share: float) -> Block:
+        unit = unit_block(shape, mechanism.clip_norm, share)
+        return Block(shape, weight=unit.weight * weight, share=share)
 
-
-def terms(mechanism: DistributedGaussian, cohort: int, queries: list[Document], beta: float) -> Document:
-    """What a federation announces to devices."""
-    return {
-        "format": 1, "method": "private-gram", "law": "skellam", "beta": beta, "rounds": 1,
-        "clip_norm": mechanism.clip_norm, "delta": 1e-6, "min_honest": mechanism.n_min_honest,
-        "colluding": mechanism.colluding, "cohort": cohort, "bits": mechanism.bits, "queries": queries,
-    }  # fmt: skip
+    if name == POPULARITY:
+        return {name: block((ITEMS, 1), 0.25)}
+    gram = {GRAM: block((packed_size(SIDE, diagonal=diagonal),), 0.75 * (1 - again))}
+    return gram | ({AGAIN: block((SIDE, 1), 0.75 * again)} if again else {})
 
 
 def uploading() -> Document:
     """Terms, and for each query and history the clipped values, the whole steps with noise, and packed elements."""
     model, devices = tensors(SIDE, 0), clients()
     cases = []
+    many = DistributedGaussian(clip_norm=1.0, noise_multiplier=6.0, n_min_honest=200)
+    few = DistributedGaussian(clip_norm=0.3, noise_multiplier=2.0, n_min_honest=50, bits=18)
     plans = (
-        (DistributedGaussian(clip_norm=1.0, noise_multiplier=6.0, n_min_honest=200, colluding=10), 300, True, 1.0),
-        (DistributedGaussian(clip_norm=0.3, noise_multiplier=2.0, n_min_honest=50, bits=18), 60, False, 1.0),
-        (DistributedGaussian(clip_norm=1.0, noise_multiplier=6.0, n_min_honest=200), 300, True, 2.0),
-        (DistributedGaussian(clip_norm=1.0, noise_multiplier=6.0, n_min_honest=200), 300, False, 2.0),
+        (many.model_copy(update={"colluding": 10}), 300, True, 1.0, 0.0),
+        (few, 60, False, 1.0, 0.0),
+        (many, 300, True, 2.0, 0.0),
+        (many, 300, False, 2.0, 0.0),
+        (many, 300, True, 1.0, 0.1),
+        (few, 60, False, 1.0, 0.15),
+        (many, 300, True, 2.0, 0.1),
+        (many, 300, False, 2.0, 0.1),
     )
-    for mechanism, cohort, diagonal, weight in plans:
+    for mechanism, cohort, diagonal, weight, again in plans:
         told, uploads, events = [], [], []
         for index, name in enumerate((POPULARITY, GRAM)):
-            blocks = schema(name, mechanism, diagonal=diagonal, weight=weight)
+            blocks = schema(name, mechanism, diagonal=diagonal, weight=weight, again=again)
             code = RingCode(mechanism, blocks, cohort)
             assert code.distributed is not None
-            told.append(query(name, code, diagonal=diagonal))
+            told.append(DeviceQuery(name, code, diagonal))
             events.append(code.distributed.event())
             users = torch.arange(len(HISTORIES))
             call = Call(0, 0, name, index, users, Streams.from_seed(0), blocks)
             sent = getattr(devices, name)(call, Message({n: model[n] for n in ("head", "shares", "scale")}))
-            (block,) = blocks.values()
-            bound = torch.tensor(mechanism.clip_norm * block.share**0.5, dtype=torch.float64)
+            bound = torch.tensor(mechanism.clip_norm * share_of(blocks) ** 0.5, dtype=torch.float64)
             # What is within its bound stays as it is: on that edge, the guard's last bit is the processor's.
             norms = sent.norms(2)
             sent.scale_(torch.where(norms <= bound, 1.0, shrink_factors(norms, bound)))
@@ -205,13 +199,13 @@ def uploading() -> Document:
                     {
                         "query": index,
                         "history": user,
-                        "values": hexadecimal(dense[name][user].reshape(-1)),
+                        "values": hexadecimal(torch.cat([dense[block][user].reshape(-1) for block in blocks])),
                         "key": seed.hex(),
                         "packed": hexadecimal(code.ring.pack(elements)),
                     }
                 )
-        beta = events[0].beta
-        cases.append({"terms": terms(mechanism, cohort, told, beta), "uploads": uploads, "rdp": _divergences(events)})
+        terms = announced_terms(mechanism, told, delta=1e-6, cohort=cohort)
+        cases.append({"terms": terms, "uploads": uploads, "rdp": _divergences(events)})
     names = ("head", "shares", "scale")
     head = {name: hexadecimal(model[name].int() if name == "head" else model[name]) for name in names}
     return {"histories": HISTORIES, "head": head, "cases": cases}

@@ -1,13 +1,21 @@
 /** The page: `index.html?server=ADDRESS` reads what `privfed serve` gives at that address, or beside the page itself. */
 
-import { from, IndexedDbStore, Ledger, Model } from "../dist/index.js";
+import {
+  ascii, Federation, from, fromHex, hex, IndexedDbStore, insist, insistOnCrypto, Ledger, Model, Participant, participate,
+  readInvitation,
+} from "../dist/index.js";
 
 const LEAST = { deltaPerYear: 1e-5, leastCohort: 100, leastHonest: 50 };
 const at = (id) => document.getElementById(id);
 const own = new Set();
 const ledger = new Ledger(new IndexedDbStore());
 let model;
+let leave = new AbortController();
 
+const base = () => {
+  const server = new URLSearchParams(location.search).get("server") ?? new URL("./", location.href).href;
+  return server.endsWith("/") ? server : `${server}/`;
+};
 const written = (tag, text) => Object.assign(document.createElement(tag), { textContent: text });
 const name = (item, title) => (title === null ? item : `${title} (${item})`);
 const title = (item) => name(item, model.titles?.[model.ids.indexOf(item)] ?? null);
@@ -47,6 +55,8 @@ function drawModel() {
   at("guarantee").textContent =
     `Epsilon ${Number(guarantee.epsilon).toPrecision(3)} at delta ${guarantee.delta}, for one ${guarantee.unit}, per ` +
     `${guarantee.per}. Trust: ${guarantee.trust}.`;
+  at("dossier").hidden = model.dossier === undefined;
+  if (model.dossier !== undefined) at("dossier").href = new URL(model.dossier, base()).href;
   const said = [...guarantee.statements, ...guarantee.assumptions.map((one) => `Assumed: ${one}`), ...card.not_for];
   at("statements").replaceChildren(...said.map((one) => written("li", one)));
   at("titles").replaceChildren(...model.ids.map((id) => Object.assign(document.createElement("option"), { value: title(id) })));
@@ -62,8 +72,36 @@ at("allow").addEventListener("click", async () => {
     at("spent").textContent = refused.message;
   }
 });
+at("show").addEventListener("click", async () => {
+  try {
+    await insistOnCrypto();
+    at("key").textContent = hex((await ledger.identity()).publicKey);
+  } catch (refused) {
+    at("key").textContent = refused.message;
+  }
+});
+at("join").addEventListener("click", async () => {
+  const say = (text) => (at("joined").textContent = text);
+  try {
+    await insistOnCrypto();
+    const { address, token, federation, signature, items } = readInvitation(at("invitation").value);
+    const signed = await Federation.read(ascii(federation), fromHex(signature), fromHex(at("operator").value.trim()));
+    insist(items.length === signed.items, `the invitation names ${items.length} items, and the operator ${signed.items}`);
+    const numbers = new Map(items.map((id, number) => [id, number]));
+    const liked = () => new Set([...own].filter((id) => numbers.has(id)).map((id) => numbers.get(id)));
+    const one = await Participant.join(ledger, signed, liked);
+    leave.abort();
+    leave = new AbortController();
+    say(`You take part in ${signed.name} while this tab is open.`);
+    await participate(address, token, one, leave.signal, (why) => say(why.message), async () => drawBudget(await ledger.state()));
+  } catch (refused) {
+    say(refused.message);
+  }
+});
 at("forget").addEventListener("click", async () => {
+  leave.abort();
   own.clear();
+  for (const id of ["key", "joined"]) at(id).textContent = "";
   await ledger.withdraw();
   draw();
   drawBudget(undefined);
@@ -71,8 +109,7 @@ at("forget").addEventListener("click", async () => {
 
 try {
   drawBudget(await ledger.state());
-  const server = new URLSearchParams(location.search).get("server") ?? new URL("./", location.href).href;
-  model = await Model.load(from(server));
+  model = await Model.load(from(base()));
   drawModel();
   draw();
   document.documentElement.dataset.ready = "yes";

@@ -7,6 +7,7 @@
  *
  * Every step on vectors is rounded to float32, as in Python. Sums run in float64 in the order of the head.
  */
+import { insist } from "./bytes.js";
 import { squared } from "./noise.js";
 const WITHIN = 1 - 2 ** -22;
 const MOST_LIFTED = 1.5;
@@ -43,16 +44,38 @@ export function unitHistory(history, items, weight, bound) {
 }
 /** The packed outer product of y with itself, of norm 1, clipped so that `weight` times it is within `bound`. */
 export function gramHistory(history, head, diagonal, weight, bound) {
-    const [vector] = centred(history, head);
+    const own = normed(centred(history, head)[0], diagonal);
+    return packed(own.vector, diagonal, own.factor * shrinkFactor(weight * Math.sqrt(own.square), bound));
+}
+/**
+ * The same beside the unit vector along the own items on the head, of weight `beside`: one vector, clipped as one, so
+ * that both together are within `bound`.
+ */
+export function gramAndHead(history, head, diagonal, weight, beside, bound) {
+    const owned = head.head.reduce((count, item) => count + (history.has(item) ? 1 : 0), 0);
+    const value = f32(WITHIN / Math.sqrt(owned));
+    const popularity = Float32Array.from(head.head, (item) => (history.has(item) ? value : 0));
+    const own = normed(centred(history, head)[0], diagonal);
+    const norm = Math.sqrt(own.square * (weight * weight) + squared(popularity) * (beside * beside));
+    const factor = shrinkFactor(norm, bound);
+    const gram = packed(own.vector, diagonal, own.factor * factor);
+    const out = new Float32Array(gram.length + popularity.length);
+    out.set(gram);
+    out.set(popularity.map((one) => f32(one * f32(factor))), gram.length);
+    return out;
+}
+/** A vector, what its packed outer product is multiplied by for a norm of 1 or less, and the square of that norm. */
+function normed(vector, diagonal) {
     const squares = Float64Array.from(vector, (one) => one * one);
-    let sum = 0;
+    let whole = 0;
     for (const one of squares)
-        sum += one;
-    const whole = sum;
-    const left = Math.sqrt(Math.max(sum * sum - squared(squares), 0));
-    const unit = diagonal ? WITHIN / whole : Math.min(WITHIN / left, MOST_LIFTED / whole);
-    const norm = diagonal ? unit * whole : unit * left;
-    const factor = whole > 0 ? unit * shrinkFactor(weight * norm, bound) : 0;
+        whole += one;
+    const left = Math.sqrt(Math.max(whole * whole - squared(squares), 0));
+    const factor = diagonal ? WITHIN / whole : Math.min(WITHIN / left, MOST_LIFTED / whole);
+    return whole > 0 ? { vector, factor, square: (factor * (diagonal ? whole : left)) ** 2 } : { vector, factor: 0, square: 0 };
+}
+/** The upper triangle of the outer product of a vector with itself, times a factor. */
+function packed(vector, diagonal, factor) {
     const side = vector.length;
     const out = new Float32Array(diagonal ? (side * (side + 1)) / 2 : (side * (side - 1)) / 2);
     for (let row = 0, at = 0; row < side; row++) {
@@ -64,6 +87,13 @@ export function gramHistory(history, head, diagonal, weight, bound) {
             out[at++] = scaled * vector[column];
     }
     return out;
+}
+/** Refuse a head that a device cannot compute with, whatever its history is. */
+export function insistOnHead({ head, shares, scale }, side) {
+    insist([head, shares, scale].every((one) => one.length === side), `the head is not of one size: ${side} items were announced`);
+    insist(new Set(head).size === side && head.every((item) => item >= 0), "the head names an item twice, or one that is none");
+    const sound = (one) => one >= 0 && one < Infinity;
+    insist(shares.every(sound) && scale.every(sound), "the head holds numbers that are not finite and positive");
 }
 /** Scores of the whole catalogue for one history, float32. */
 export function scores(history, tensors) {

@@ -13,8 +13,9 @@
  * It keeps nothing over a reload, so a tab that is closed drops out too. Python's client also says of whom it complains;
  * this one leaves.
  */
-import { ascii, bigEndian, concat, fromHex, hex, insist, lengthPrefixed } from "./bytes.js";
+import { ascii, bigEndian, concat, fromHex, hex, insist, lengthPrefixed, refusal } from "./bytes.js";
 import { derive, freshBytes, KEY_BYTES, KeyPair, pairwiseMaskKey, selfMaskKey } from "./crypto.js";
+import { verified } from "./identity.js";
 import { Ring } from "./ring.js";
 const MAGIC = ascii("SAgg");
 const VERSION = 3;
@@ -27,26 +28,9 @@ const STAGES = [
     "invitation", "advertisement", "roster", "shares", "delivery", "check", "go-ahead", "masked input", "survivors",
     "confirmation", "request", "reveal",
 ];
-/** A signing key that outlives rounds; its public half is told outside of the protocol. */
-export class Identity {
-    secret;
-    publicKey;
-    constructor(secret, publicKey) {
-        this.secret = secret;
-        this.publicKey = publicKey;
-    }
-    static async generate() {
-        const pair = (await crypto.subtle.generateKey({ name: "Ed25519" }, false, ["sign", "verify"]));
-        return new Identity(pair.privateKey, new Uint8Array(await crypto.subtle.exportKey("raw", pair.publicKey)));
-    }
-    async sign(message) {
-        return new Uint8Array(await crypto.subtle.sign({ name: "Ed25519" }, this.secret, message));
-    }
-}
 async function insistOnSignature(key, signature, message, whose) {
     insist(key !== undefined, `the directory knows no client ${whose}: leave this round`);
-    const imported = await crypto.subtle.importKey("raw", key, { name: "Ed25519" }, false, ["verify"]);
-    const right = await crypto.subtle.verify({ name: "Ed25519" }, imported, signature, message);
+    const right = await verified(key, signature, message);
     insist(right, `a signature is not of client ${whose} over what it should be: leave this round`);
 }
 /** One device in one round. */
@@ -93,7 +77,7 @@ export class MaskingClient {
         }
         catch (refused) {
             this.forget();
-            throw refused;
+            throw refusal(refused, "a message of the masked sum");
         }
     }
     open(message) {

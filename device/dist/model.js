@@ -1,19 +1,20 @@
 /** The published model: downloaded from wherever it is served, checked to the last byte, and asked on the device. */
-import { insist, insistOnLittleEndian, sha256 } from "./bytes.js";
-import { ranked, scores } from "./history.js";
+import { bounded, insist, insistOnLittleEndian, refusal, sha256, shown } from "./bytes.js";
+import { insistOnHead, ranked, scores } from "./history.js";
 export const FORMAT = 1;
+const [MOST_ITEMS, LONGEST] = [2 ** 24, 2 ** 30];
 const METHODS = ["private-gram", "private-gram-year"];
 const KINDS = { float32: Float32Array, int32: Int32Array };
 /** Downloads below an address; a request says which file is wanted and nothing else. */
 export function from(address) {
     return async (path) => {
         const url = new URL(path, address.endsWith("/") ? address : `${address}/`);
-        const answer = await fetch(url, { credentials: "omit", referrerPolicy: "no-referrer" });
+        const answer = await fetch(url, { credentials: "omit", referrerPolicy: "no-referrer", redirect: "error" });
         insist(answer.ok, `${url} was answered with ${answer.status}: is this the address of 'privfed serve'?`);
-        return new Uint8Array(await answer.arrayBuffer());
+        return bounded(answer, LONGEST);
     };
 }
-/** A published model. */
+/** A published model; `dossier` is where its page for a data protection officer lies, where there is one. */
 export class Model {
     version;
     method;
@@ -22,8 +23,9 @@ export class Model {
     tensors;
     guarantee;
     card;
+    dossier;
     numbers;
-    constructor(version, method, ids, titles, tensors, guarantee, card) {
+    constructor(version, method, ids, titles, tensors, guarantee, card, dossier) {
         this.version = version;
         this.method = method;
         this.ids = ids;
@@ -31,15 +33,30 @@ export class Model {
         this.tensors = tensors;
         this.guarantee = guarantee;
         this.card = card;
+        this.dossier = dossier;
         this.numbers = new Map(ids.map((id, at) => [id, at]));
     }
     /** Download the newest version, or one that is known by its digest; every file is checked against it. */
     static async load(get, version) {
+        try {
+            return await Model.checked(get, version);
+        }
+        catch (why) {
+            throw refusal(why, "the model");
+        }
+    }
+    static async checked(get, version) {
         insistOnLittleEndian();
+        let dossier;
         if (version === undefined) {
             const latest = object(await get("latest.json"), "latest.json");
-            insist(latest.format === FORMAT, `latest.json is of format ${latest.format}, and this device reads ${FORMAT}`);
+            insist(latest.format === FORMAT, `latest.json is of format ${shown(latest.format)}, and this device reads ${FORMAT}`);
             version = String(latest.version);
+            if (Object.hasOwn(latest, "dossier")) {
+                const named = typeof latest.dossier === "string" && /^[0-9a-f]{64}$/.test(latest.dossier);
+                insist(named, `latest.json names the dossier ${shown(latest.dossier)}: it is a SHA-256 in hexadecimal digits`);
+                dossier = `dossiers/${latest.dossier}/index.html`;
+            }
         }
         insist(/^[0-9a-f]{64}$/.test(version), `${version.slice(0, 80)} is no version: it is a SHA-256 in hexadecimal digits`);
         const part = async (name, digest) => {
@@ -48,20 +65,35 @@ export class Model {
             return bytes;
         };
         const manifest = object(await part("manifest.json", version), "manifest.json");
-        insist(manifest.format === FORMAT, `the model is of format ${manifest.format}, and this device reads ${FORMAT}`);
-        insist(METHODS.includes(manifest.method), `the model is of ${manifest.method}: this device computes ${METHODS[0]}`);
-        const json = async (name) => object(await part(name, manifest.files[name]), name);
+        insist(manifest.format === FORMAT, `the model is of format ${shown(manifest.format)}, and this device reads ${FORMAT}`);
+        insist(METHODS.includes(manifest.method), `the model is of ${shown(manifest.method)}: this device computes ${METHODS[0]}`);
+        const [arrays, named] = [members(manifest.arrays, "the arrays"), members(manifest.files, "the files")];
+        const json = async (name) => object(await part(name, String(named.get(name))), name);
         const items = (await json("items.json"));
+        const text = (one) => typeof one === "string";
+        insist(whole(manifest.items, MOST_ITEMS), `a catalogue of ${shown(manifest.items)} items was published: do not use it`);
+        insist(Array.isArray(items.ids) && items.ids.every(text), "items.json holds ids that are no texts");
         insist(items.ids.length === manifest.items, `items.json names ${items.ids.length} of ${manifest.items} items`);
+        insist(new Set(items.ids).size === items.ids.length, "items.json names two items alike");
+        const { titles } = items;
+        const titled = Array.isArray(titles) && titles.length === manifest.items && titles.every((one) => one === null || text(one));
+        insist(titles === null || titled, "items.json holds titles that are no texts, or too few");
         const array = async (name, dtype, shape) => {
-            const listed = manifest.arrays[name];
-            insist(listed?.dtype === dtype && listed.shape.join() === shape.join(), `the array ${name} is ${listed?.dtype} [${listed?.shape}], and ${dtype} [${shape}] was expected`);
+            const listed = arrays.get(name);
+            const alike = Array.isArray(listed?.shape) && listed.shape.length === shape.length;
+            insist(alike && listed.dtype === dtype && shape.every((size, at) => listed.shape[at] === size), `the array ${name} is ${shown(listed?.dtype)} [${shown(String(listed?.shape))}], and ${dtype} [${shape}] was expected`);
             const bytes = await part(`${name}.bin`, listed.sha256);
             insist(bytes.length === 4 * shape.reduce((a, b) => a * b, 1), `the array ${name} has ${bytes.length} bytes`);
-            return new KINDS[dtype](bytes.buffer);
+            const read = new KINDS[dtype](bytes.buffer);
+            insist(read.every(Number.isFinite), `the array ${name} holds numbers that are not finite: do not use this server`);
+            return read;
         };
-        const side = manifest.arrays.head?.shape[0] ?? 0;
-        const beyond = manifest.arrays.beyond?.shape[0] ?? 0;
+        const sizeOf = (name) => {
+            const size = arrays.get(name)?.shape?.[0];
+            insist(whole(size, manifest.items), `the array ${name} is of ${shown(size)} items: do not use this server`);
+            return size;
+        };
+        const [side, beyond] = [sizeOf("head"), sizeOf("beyond")];
         const tensors = {
             head: await array("head", "int32", [side]),
             shares: await array("shares", "float32", [side]),
@@ -72,9 +104,12 @@ export class Model {
             beyondShares: await array("beyond_shares", "float32", [beyond]),
             beyondWeights: await array("beyond_weights", "float32", [beyond, side]),
         };
-        insist([...tensors.head, ...tensors.beyond].every((item) => item >= 0 && item < manifest.items), "the head names an item that is not in the catalogue: do not use this server");
+        insistOnHead(tensors, side);
+        insist([tensors.head, tensors.beyond].every((list) => list.every((item) => item >= 0 && item < manifest.items)), "the head names an item that is not in the catalogue: do not use this server");
         const [guarantee, card] = [await json("guarantee.json"), await json("card.json")];
-        return new Model(version, manifest.method, items.ids, items.titles, tensors, guarantee, card);
+        const lists = [guarantee.statements, guarantee.assumptions, card.not_for];
+        insist(lists.every((list) => Array.isArray(list) && list.every(text)), "the guarantee or the card is not of sentences");
+        return new Model(version, manifest.method, items.ids, items.titles, tensors, guarantee, card, dossier);
     }
     /** The best `k` items for a history of item ids, which goes nowhere. */
     recommend(history, k = 10) {
@@ -94,6 +129,12 @@ export class Model {
             return found;
         }));
     }
+}
+const whole = (size, most) => typeof size === "number" && Number.isInteger(size) && size >= 0 && size <= most;
+/** What an object holds by name, and nothing that every object has. */
+function members(given, what) {
+    insist(typeof given === "object" && given !== null, `${what} of the model are not listed: do not use this server`);
+    return new Map(Object.entries(given));
 }
 function object(bytes, name) {
     try {

@@ -65,6 +65,10 @@ function skellamWeights(variance, last, bits) {
     }
     return weights.reverse();
 }
+/** Refuse noise for which a table would be too long. */
+export function insistOnTable(variance) {
+    insist(Math.sqrt(variance.value) <= MAX_DEVIATION, `noise of a standard deviation of ${Math.sqrt(variance.value)} steps was announced: the grid is too fine`);
+}
 /** The cumulative distribution of Skellam noise of one variance, tabulated. */
 export class SkellamTable {
     variance;
@@ -72,7 +76,7 @@ export class SkellamTable {
     guide;
     constructor(variance) {
         this.variance = variance;
-        insist(Math.sqrt(variance.value) <= MAX_DEVIATION, `noise of a standard deviation of ${Math.sqrt(variance.value)} steps was announced: the grid is too fine`);
+        insistOnTable(variance);
         const thresholds = cumulative(variance, Number(WORD));
         thresholds[thresholds.length - 1] = LARGEST;
         this.edges = BigUint64Array.from(thresholds);

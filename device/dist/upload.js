@@ -1,10 +1,10 @@
 /** One upload: clipped, rounded, noised and written in the ring, all before anything leaves the device. */
 import { insist } from "./bytes.js";
 import { freshBytes, KEY_BYTES, subkey } from "./crypto.js";
-import { gramHistory, unitHistory } from "./history.js";
+import { gramAndHead, gramHistory, unitHistory } from "./history.js";
 import { conditionalRound, fraction, squared, tableOf } from "./noise.js";
 import { Ring } from "./ring.js";
-import { clipOf, radiusOf } from "./terms.js";
+import { clipOf, radiusOf, sideOf } from "./terms.js";
 const CLIP_SLACK = 1e-6;
 const f32 = Math.fround;
 /** What a history says to a query, clipped; `head` is what the server sent with it. */
@@ -13,14 +13,18 @@ export function contribution(history, terms, query, head) {
     if (query.name === "popularity")
         return unitHistory(history, query.coordinates, query.weight, bound);
     insist(head !== undefined, "a query for the Gram matrix came without its head");
-    const out = gramHistory(history, head, query.diagonal, query.weight, bound);
+    const { diagonal, weight, head_popularity: beside } = query;
+    const out = beside === undefined
+        ? gramHistory(history, head, diagonal, weight, bound) : gramAndHead(history, head, diagonal, weight, beside, bound);
     insist(out.length === query.coordinates, `the head makes ${out.length} numbers and ${query.coordinates} were announced`);
     return out;
 }
 /** Whole steps of the grid with this device's share of noise; `key` only for published vectors. */
 export async function noisedSteps(values, terms, query, key = freshBytes(KEY_BYTES)) {
     const clip = clipOf(terms, query);
-    let weighted = values.map((value) => f32(value * f32(query.weight)));
+    const first = query.head_popularity === undefined ? values.length : values.length - sideOf(query);
+    const [weight, beside] = [f32(query.weight), f32(query.head_popularity ?? 0)];
+    let weighted = values.map((value, at) => f32(value * (at < first ? weight : beside)));
     const excess = Math.max(Math.sqrt(squared(weighted)) / clip, 1);
     weighted = weighted.map((value) => f32(value / f32(excess)));
     const norm = Math.sqrt(squared(weighted));

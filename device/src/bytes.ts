@@ -12,6 +12,51 @@ export function insist(held: boolean, sentence: string): asserts held {
   if (!held) throw new Refused(sentence);
 }
 
+/** The sentence of a refusal, also of what nobody foresaw: a message that makes this code fail is refused by name. */
+export function refusal(why: unknown, what: string): Refused {
+  return why instanceof Refused ? why : new Refused(`${what} cannot be used (${(why as Error)?.name}): do not use this server`);
+}
+
+/** The beginning of whatever somebody else gave, for a sentence. */
+export function shown(given: unknown): string {
+  const text = typeof given === "string" ? given : typeof given === "object" ? "an object" : String(given);
+  return text.slice(0, 40);
+}
+
+/** A JSON object with these fields and no others, some of which may be missing. */
+export function object(bytes: Bytes, what: string, required?: readonly string[], optional: readonly string[] = []): object {
+  let found: unknown;
+  try {
+    found = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
+  } catch {
+    found = undefined;
+  }
+  insist(typeof found === "object" && found !== null && !Array.isArray(found), `${what} is no JSON object: do not use this server`);
+  if (required === undefined) return found;
+  const names = Object.keys(found);
+  const odd = names.find((name) => !required.includes(name) && !optional.includes(name));
+  insist(odd === undefined, `${what} has a field ${shown(odd)}, which this device does not know: update it`);
+  const missing = required.find((name) => !names.includes(name));
+  insist(missing === undefined, `${what} has no field ${missing}: ask the server's operator`);
+  return found;
+}
+
+/** The content of an answer, unless it is longer than `most` bytes. */
+export async function bounded(answer: Response, most: number): Promise<Bytes> {
+  const parts: Uint8Array[] = [];
+  const reader = answer.body?.getReader();
+  for (let size = 0; reader !== undefined; ) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    parts.push(value);
+    size += value.length;
+    if (size <= most) continue;
+    await reader.cancel();
+    throw new Refused(`the server sent more than ${most} bytes: ask its operator`);
+  }
+  return concat(...parts);
+}
+
 const LITTLE = new Uint8Array(new Uint16Array([1]).buffer)[0] === 1;
 
 /** Typed arrays are read as they lie in memory, and every format here is little-endian. */
@@ -45,7 +90,8 @@ export const ascii = (text: string): Bytes => new TextEncoder().encode(text) as 
 export const hex = (bytes: Uint8Array): string => [...bytes].map((one) => one.toString(16).padStart(2, "0")).join("");
 
 export function fromHex(digits: string): Bytes {
-  insist(/^([0-9a-f]{2})*$/.test(digits), `${digits.slice(0, 20)} are no hexadecimal digits: give an even number of them`);
+  const right = typeof digits === "string" && /^([0-9a-f]{2})*$/.test(digits);
+  insist(right, `${shown(digits)} are no hexadecimal digits: give an even number of them`);
   return Uint8Array.from(digits.match(/../g) ?? [], (pair) => parseInt(pair, 16));
 }
 

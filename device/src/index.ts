@@ -2,7 +2,9 @@
 
 export * from "./bytes.js";
 export * from "./crypto.js";
+export * from "./federation.js";
 export * from "./history.js";
+export * from "./identity.js";
 export * from "./ledger.js";
 export * from "./masking.js";
 export * from "./model.js";

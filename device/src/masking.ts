@@ -14,8 +14,9 @@
  * this one leaves.
  */
 
-import { ascii, bigEndian, Bytes, concat, fromHex, hex, insist, lengthPrefixed } from "./bytes.js";
+import { ascii, bigEndian, Bytes, concat, fromHex, hex, insist, lengthPrefixed, refusal } from "./bytes.js";
 import { derive, freshBytes, KEY_BYTES, KeyPair, pairwiseMaskKey, selfMaskKey } from "./crypto.js";
+import { Identity, verified } from "./identity.js";
 import { Ring, Words } from "./ring.js";
 
 /** What this person insists on, whatever a server proposes. */
@@ -23,7 +24,7 @@ export type MaskingRules = { minClients: number; minThreshold: number; maxCorrup
 
 /** What was agreed outside of the round: who takes part under which key, and what the elements mean. */
 export type Session = {
-  client: number; run: Bytes; lastRound: number; length: number; bits: number; layout: Bytes; directory: Map<number, Bytes>;
+  client: number; run: Bytes; lastRound: number; length: number; bits: number; layout: Bytes; directory: ReadonlyMap<number, Bytes>;
 };
 
 type MaskingTerms = { round: number; length: number; threshold: number; bits: number; bytes: Bytes };
@@ -43,24 +44,9 @@ const STAGES = [
 ] as const;
 export type Stage = (typeof STAGES)[number];
 
-/** A signing key that outlives rounds; its public half is told outside of the protocol. */
-export class Identity {
-  private constructor(private readonly secret: CryptoKey, readonly publicKey: Bytes) {}
-
-  static async generate(): Promise<Identity> {
-    const pair = (await crypto.subtle.generateKey({ name: "Ed25519" }, false, ["sign", "verify"])) as CryptoKeyPair;
-    return new Identity(pair.privateKey, new Uint8Array(await crypto.subtle.exportKey("raw", pair.publicKey)));
-  }
-
-  async sign(message: Bytes): Promise<Bytes> {
-    return new Uint8Array(await crypto.subtle.sign({ name: "Ed25519" }, this.secret, message));
-  }
-}
-
 async function insistOnSignature(key: Bytes | undefined, signature: Bytes, message: Bytes, whose: number): Promise<void> {
   insist(key !== undefined, `the directory knows no client ${whose}: leave this round`);
-  const imported = await crypto.subtle.importKey("raw", key, { name: "Ed25519" }, false, ["verify"]);
-  const right = await crypto.subtle.verify({ name: "Ed25519" }, imported, signature, message);
+  const right = await verified(key, signature, message);
   insist(right, `a signature is not of client ${whose} over what it should be: leave this round`);
 }
 
@@ -101,7 +87,7 @@ export class MaskingClient {
       }
     } catch (refused) {
       this.forget();
-      throw refused;
+      throw refusal(refused, "a message of the masked sum");
     }
   }
 

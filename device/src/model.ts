@@ -1,9 +1,10 @@
 /** The published model: downloaded from wherever it is served, checked to the last byte, and asked on the device. */
 
-import { Bytes, insist, insistOnLittleEndian, sha256 } from "./bytes.js";
-import { ranked, scores, Tensors } from "./history.js";
+import { bounded, Bytes, insist, insistOnLittleEndian, refusal, sha256, shown } from "./bytes.js";
+import { insistOnHead, ranked, scores, Tensors } from "./history.js";
 
 export const FORMAT = 1;
+const [MOST_ITEMS, LONGEST] = [2 ** 24, 2 ** 30];
 const METHODS = ["private-gram", "private-gram-year"];
 const KINDS = { float32: Float32Array, int32: Int32Array };
 
@@ -31,30 +32,44 @@ export type Fetch = (path: string) => Promise<Bytes>;
 export function from(address: string): Fetch {
   return async (path) => {
     const url = new URL(path, address.endsWith("/") ? address : `${address}/`);
-    const answer = await fetch(url, { credentials: "omit", referrerPolicy: "no-referrer" });
+    const answer = await fetch(url, { credentials: "omit", referrerPolicy: "no-referrer", redirect: "error" });
     insist(answer.ok, `${url} was answered with ${answer.status}: is this the address of 'privfed serve'?`);
-    return new Uint8Array(await answer.arrayBuffer());
+    return bounded(answer, LONGEST);
   };
 }
 
-/** A published model. */
+/** A published model; `dossier` is where its page for a data protection officer lies, where there is one. */
 export class Model {
   private readonly numbers: Map<string, number>;
 
   constructor(
     readonly version: string, readonly method: string, readonly ids: string[], readonly titles: (string | null)[] | null,
-    readonly tensors: Tensors, readonly guarantee: Guarantee, readonly card: Card,
+    readonly tensors: Tensors, readonly guarantee: Guarantee, readonly card: Card, readonly dossier?: string,
   ) {
     this.numbers = new Map(ids.map((id, at) => [id, at]));
   }
 
   /** Download the newest version, or one that is known by its digest; every file is checked against it. */
   static async load(get: Fetch, version?: string): Promise<Model> {
+    try {
+      return await Model.checked(get, version);
+    } catch (why) {
+      throw refusal(why, "the model");
+    }
+  }
+
+  private static async checked(get: Fetch, version?: string): Promise<Model> {
     insistOnLittleEndian();
+    let dossier: string | undefined;
     if (version === undefined) {
-      const latest = object(await get("latest.json"), "latest.json") as { format?: unknown; version?: unknown };
-      insist(latest.format === FORMAT, `latest.json is of format ${latest.format}, and this device reads ${FORMAT}`);
+      const latest = object(await get("latest.json"), "latest.json") as { format?: unknown; version?: unknown; dossier?: unknown };
+      insist(latest.format === FORMAT, `latest.json is of format ${shown(latest.format)}, and this device reads ${FORMAT}`);
       version = String(latest.version);
+      if (Object.hasOwn(latest, "dossier")) {
+        const named = typeof latest.dossier === "string" && /^[0-9a-f]{64}$/.test(latest.dossier);
+        insist(named, `latest.json names the dossier ${shown(latest.dossier)}: it is a SHA-256 in hexadecimal digits`);
+        dossier = `dossiers/${latest.dossier}/index.html`;
+      }
     }
     insist(/^[0-9a-f]{64}$/.test(version), `${version.slice(0, 80)} is no version: it is a SHA-256 in hexadecimal digits`);
     const part = async (name: string, digest: string): Promise<Bytes> => {
@@ -63,25 +78,40 @@ export class Model {
       return bytes;
     };
     const manifest = object(await part("manifest.json", version), "manifest.json") as Manifest;
-    insist(manifest.format === FORMAT, `the model is of format ${manifest.format}, and this device reads ${FORMAT}`);
-    insist(METHODS.includes(manifest.method), `the model is of ${manifest.method}: this device computes ${METHODS[0]}`);
-    const json = async (name: string): Promise<unknown> => object(await part(name, manifest.files[name]), name);
+    insist(manifest.format === FORMAT, `the model is of format ${shown(manifest.format)}, and this device reads ${FORMAT}`);
+    insist(METHODS.includes(manifest.method), `the model is of ${shown(manifest.method)}: this device computes ${METHODS[0]}`);
+    const [arrays, named] = [members(manifest.arrays, "the arrays"), members(manifest.files, "the files")];
+    const json = async (name: string): Promise<unknown> => object(await part(name, String(named.get(name))), name);
     const items = (await json("items.json")) as { ids: string[]; titles: (string | null)[] | null };
+    const text = (one: unknown): boolean => typeof one === "string";
+    insist(whole(manifest.items, MOST_ITEMS), `a catalogue of ${shown(manifest.items)} items was published: do not use it`);
+    insist(Array.isArray(items.ids) && items.ids.every(text), "items.json holds ids that are no texts");
     insist(items.ids.length === manifest.items, `items.json names ${items.ids.length} of ${manifest.items} items`);
+    insist(new Set(items.ids).size === items.ids.length, "items.json names two items alike");
+    const { titles } = items;
+    const titled = Array.isArray(titles) && titles.length === manifest.items && titles.every((one) => one === null || text(one));
+    insist(titles === null || titled, "items.json holds titles that are no texts, or too few");
     const array = async <K extends keyof typeof KINDS>(
       name: string, dtype: K, shape: number[],
     ): Promise<InstanceType<(typeof KINDS)[K]>> => {
-      const listed = manifest.arrays[name];
+      const listed = arrays.get(name) as Listed | undefined;
+      const alike = Array.isArray(listed?.shape) && listed.shape.length === shape.length;
       insist(
-        listed?.dtype === dtype && listed.shape.join() === shape.join(),
-        `the array ${name} is ${listed?.dtype} [${listed?.shape}], and ${dtype} [${shape}] was expected`,
+        alike && listed.dtype === dtype && shape.every((size, at) => listed.shape[at] === size),
+        `the array ${name} is ${shown(listed?.dtype)} [${shown(String(listed?.shape))}], and ${dtype} [${shape}] was expected`,
       );
       const bytes = await part(`${name}.bin`, listed.sha256);
       insist(bytes.length === 4 * shape.reduce((a, b) => a * b, 1), `the array ${name} has ${bytes.length} bytes`);
-      return new KINDS[dtype](bytes.buffer) as InstanceType<(typeof KINDS)[K]>;
+      const read = new KINDS[dtype](bytes.buffer) as InstanceType<(typeof KINDS)[K]>;
+      insist(read.every(Number.isFinite), `the array ${name} holds numbers that are not finite: do not use this server`);
+      return read;
     };
-    const side = manifest.arrays.head?.shape[0] ?? 0;
-    const beyond = manifest.arrays.beyond?.shape[0] ?? 0;
+    const sizeOf = (name: string): number => {
+      const size: unknown = (arrays.get(name) as Listed | undefined)?.shape?.[0];
+      insist(whole(size, manifest.items), `the array ${name} is of ${shown(size)} items: do not use this server`);
+      return size;
+    };
+    const [side, beyond] = [sizeOf("head"), sizeOf("beyond")];
     const tensors: Tensors = {
       head: await array("head", "int32", [side]),
       shares: await array("shares", "float32", [side]),
@@ -92,12 +122,15 @@ export class Model {
       beyondShares: await array("beyond_shares", "float32", [beyond]),
       beyondWeights: await array("beyond_weights", "float32", [beyond, side]),
     };
+    insistOnHead(tensors, side);
     insist(
-      [...tensors.head, ...tensors.beyond].every((item) => item >= 0 && item < manifest.items),
+      [tensors.head, tensors.beyond].every((list) => list.every((item) => item >= 0 && item < manifest.items)),
       "the head names an item that is not in the catalogue: do not use this server",
     );
     const [guarantee, card] = [await json("guarantee.json"), await json("card.json")] as [Guarantee, Card];
-    return new Model(version, manifest.method, items.ids, items.titles, tensors, guarantee, card);
+    const lists = [guarantee.statements, guarantee.assumptions, card.not_for];
+    insist(lists.every((list) => Array.isArray(list) && list.every(text)), "the guarantee or the card is not of sentences");
+    return new Model(version, manifest.method, items.ids, items.titles, tensors, guarantee, card, dossier);
   }
 
   /** The best `k` items for a history of item ids, which goes nowhere. */
@@ -119,6 +152,15 @@ export class Model {
       return found;
     }));
   }
+}
+
+const whole = (size: unknown, most: number): size is number =>
+  typeof size === "number" && Number.isInteger(size) && size >= 0 && size <= most;
+
+/** What an object holds by name, and nothing that every object has. */
+function members(given: unknown, what: string): Map<string, unknown> {
+  insist(typeof given === "object" && given !== null, `${what} of the model are not listed: do not use this server`);
+  return new Map(Object.entries(given));
 }
 
 function object(bytes: Bytes, name: string): object {

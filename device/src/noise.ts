@@ -74,16 +74,21 @@ function skellamWeights(variance: Fraction, last: number, bits: number): bigint[
   return weights.reverse();
 }
 
+/** Refuse noise for which a table would be too long. */
+export function insistOnTable(variance: Fraction): void {
+  insist(
+    Math.sqrt(variance.value) <= MAX_DEVIATION,
+    `noise of a standard deviation of ${Math.sqrt(variance.value)} steps was announced: the grid is too fine`,
+  );
+}
+
 /** The cumulative distribution of Skellam noise of one variance, tabulated. */
 export class SkellamTable {
   private readonly edges: BigUint64Array;
   private readonly guide: Uint32Array;
 
   constructor(private readonly variance: Fraction) {
-    insist(
-      Math.sqrt(variance.value) <= MAX_DEVIATION,
-      `noise of a standard deviation of ${Math.sqrt(variance.value)} steps was announced: the grid is too fine`,
-    );
+    insistOnTable(variance);
     const thresholds = cumulative(variance, Number(WORD));
     thresholds[thresholds.length - 1] = LARGEST;
     this.edges = BigUint64Array.from(thresholds);

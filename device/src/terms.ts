@@ -5,10 +5,13 @@
  * Skellam mechanism (Agarwal, Kairouz and Liu 2021) at whole orders, which is never below that of `secure_agg`.
  */
 
-import { insist } from "./bytes.js";
-import { BETA, fraction, roundedNormBound, tailBound } from "./noise.js";
+import { insist, shown } from "./bytes.js";
+import { BETA, fraction, insistOnTable, roundedNormBound, tailBound } from "./noise.js";
 
-/** One sum that is asked for. */
+/**
+ * One sum that is asked for. `head_popularity`, the weight of a second block, asks for the unit vector along the own items
+ * on the head beside the Gram matrix; the two are clipped to one norm, and `coordinates` and `share` are of both.
+ */
 export type QueryTerms = {
   name: "popularity" | "gram";
   coordinates: number;
@@ -17,6 +20,7 @@ export type QueryTerms = {
   share: number;
   grid: number;
   total_variance: number;
+  head_popularity?: number;
 };
 
 /** Everything that decides what leaves a device, and what protects it. */
@@ -39,12 +43,13 @@ export type Terms = {
 export type Policy = { epsilonPerYear: number; deltaPerYear: number; leastCohort: number; leastHonest: number };
 
 const ORDERS = [...Array(254).keys()].map((order) => order + 2).concat([300, 400, 600, 1000, 2000, 5000, 10000, 100000]);
+const MOST_QUERIES = 16;
 const FAILURE = Math.log(2 ** -40);
 const LIMITS: Record<string, [number, number, boolean]> = {
   beta: [BETA, BETA, false], rounds: [1, 1000, true], clip_norm: [2 ** -30, 2 ** 30, false], delta: [1e-300, 0.5, false],
   min_honest: [1, 2 ** 31, true], colluding: [0, 2 ** 31, true], cohort: [1, 2 ** 31, true], bits: [2, 32, true],
   coordinates: [1, 2 ** 24, true], weight: [2 ** -30, 2 ** 30, false], share: [1e-9, 1, false],
-  grid: [1e-300, 1e300, false], total_variance: [1e-6, 2 ** 60, false],
+  grid: [1e-300, 1e300, false], head_popularity: [2 ** -30, 2 ** 30, false], total_variance: [1e-6, 2 ** 60, false],
 };
 
 /** Terms as they were announced, every number within its range and nothing besides. */
@@ -52,11 +57,14 @@ export function parseTerms(given: unknown): Terms {
   const terms = fields(given, "the terms", {
     format: [1], method: ["private-gram"], law: ["skellam"],
   }, ["beta", "rounds", "clip_norm", "delta", "min_honest", "colluding", "cohort", "bits"], ["queries"]) as Terms;
-  insist(Array.isArray(terms.queries) && terms.queries.length > 0, "the terms name no query: do not take part");
+  const asked = Array.isArray(terms.queries) ? terms.queries.length : 0;
+  insist(asked > 0 && asked <= MOST_QUERIES, `the terms name no query, or more than ${MOST_QUERIES}: do not take part`);
   for (const query of terms.queries) {
     fields(query, "a query", { name: ["popularity", "gram"], diagonal: [true, false] }, [
       "coordinates", "weight", "share", "grid", "total_variance",
-    ], []);
+    ], [], ["head_popularity"]);
+    if (query.name === "gram") sideOf(query);
+    insist(query.name === "gram" || query.head_popularity === undefined, "popularity is asked for twice in one query");
   }
   const shares = terms.queries.reduce((sum, query) => sum + query.share, 0);
   insist(shares <= 1 + 1e-9, `the shares of the clip norm add up to ${shares}: they may add up to 1`);
@@ -66,6 +74,14 @@ export function parseTerms(given: unknown): Terms {
   );
   for (const query of terms.queries) insistOnRoom(terms, query);
   return terms;
+}
+
+/** Items on the head of a query for the Gram matrix: what makes so many numbers. */
+export function sideOf({ coordinates, diagonal, head_popularity }: QueryTerms): number {
+  const more = (diagonal ? 1 : -1) + (head_popularity === undefined ? 0 : 2);
+  const side = Math.round((Math.sqrt(more * more + 8 * coordinates) - more) / 2);
+  insist((side * (side + more)) / 2 === coordinates, `no head makes a query of ${coordinates} numbers: do not take part`);
+  return side;
 }
 
 /** L2 norm that the weighted values of a query are within. */
@@ -118,7 +134,9 @@ export function insistOnPolicy(terms: Terms, policy: Policy): void {
 function insistOnRoom(terms: Terms, query: QueryTerms): void {
   const radius = radiusOf(terms, query);
   const most = Math.min(Math.ceil(radius * (1 + 1e-9)), Math.floor(roundedNormBound(radius, query.coordinates)));
-  const variance = terms.cohort * fraction(query.total_variance, terms.min_honest).value;
+  const share = fraction(query.total_variance, terms.min_honest);
+  insistOnTable(share);
+  const variance = terms.cohort * share.value;
   const noise = tailBound(variance, FAILURE - Math.log(query.coordinates));
   insist(
     terms.cohort * most + noise < 2 ** (terms.bits - 1),
@@ -128,21 +146,22 @@ function insistOnRoom(terms: Terms, query: QueryTerms): void {
 
 function fields(
   given: unknown, what: string, named: Record<string, unknown[]>, numbers: string[], others: string[],
+  optional: string[] = [],
 ): Record<string, unknown> {
   insist(typeof given === "object" && given !== null && !Array.isArray(given), `${what} are no JSON object`);
   const found = given as Record<string, unknown>;
-  const known = [...Object.keys(named), ...numbers, ...others];
+  const known = [...Object.keys(named), ...numbers, ...others, ...optional];
   const odd = Object.keys(found).find((name) => !known.includes(name));
-  insist(odd === undefined, `${what} have a field ${odd}, which this device does not know: update it`);
+  insist(odd === undefined, `${what} have a field ${shown(odd)}, which this device does not know: update it`);
   for (const [name, values] of Object.entries(named)) {
-    insist(values.includes(found[name]), `${what} have ${name} = ${String(found[name])}: this device knows ${values}`);
+    insist(values.includes(found[name]), `${what} have ${name} = ${shown(found[name])}: this device knows ${values}`);
   }
-  for (const name of numbers) {
+  for (const name of [...numbers, ...optional.filter((one) => Object.hasOwn(found, one))]) {
     const [low, high, whole] = LIMITS[name];
     const value = found[name];
     insist(
       typeof value === "number" && value >= low && value <= high && (!whole || Number.isInteger(value)),
-      `${what} have ${name} = ${String(value)}: it is ${whole ? "a whole number " : ""}from ${low} to ${high}`,
+      `${what} have ${name} = ${shown(value)}: it is ${whole ? "a whole number " : ""}from ${low} to ${high}`,
     );
   }
   return found;

@@ -2,10 +2,10 @@
 
 import { Bytes, insist } from "./bytes.js";
 import { freshBytes, KEY_BYTES, subkey } from "./crypto.js";
-import { gramHistory, Head, unitHistory } from "./history.js";
+import { gramAndHead, gramHistory, Head, unitHistory } from "./history.js";
 import { conditionalRound, fraction, squared, tableOf } from "./noise.js";
 import { Ring, Words } from "./ring.js";
-import { clipOf, QueryTerms, radiusOf, Terms } from "./terms.js";
+import { clipOf, QueryTerms, radiusOf, sideOf, Terms } from "./terms.js";
 
 const CLIP_SLACK = 1e-6;
 const f32 = Math.fround;
@@ -17,7 +17,9 @@ export function contribution(
   const bound = clipOf(terms, query);
   if (query.name === "popularity") return unitHistory(history, query.coordinates, query.weight, bound);
   insist(head !== undefined, "a query for the Gram matrix came without its head");
-  const out = gramHistory(history, head, query.diagonal, query.weight, bound);
+  const { diagonal, weight, head_popularity: beside } = query;
+  const out = beside === undefined
+    ? gramHistory(history, head, diagonal, weight, bound) : gramAndHead(history, head, diagonal, weight, beside, bound);
   insist(out.length === query.coordinates, `the head makes ${out.length} numbers and ${query.coordinates} were announced`);
   return out;
 }
@@ -27,7 +29,9 @@ export async function noisedSteps(
   values: Float32Array, terms: Terms, query: QueryTerms, key: Bytes = freshBytes(KEY_BYTES),
 ): Promise<Float64Array> {
   const clip = clipOf(terms, query);
-  let weighted = values.map((value) => f32(value * f32(query.weight)));
+  const first = query.head_popularity === undefined ? values.length : values.length - sideOf(query);
+  const [weight, beside] = [f32(query.weight), f32(query.head_popularity ?? 0)];
+  let weighted = values.map((value, at) => f32(value * (at < first ? weight : beside)));
   const excess = Math.max(Math.sqrt(squared(weighted)) / clip, 1);
   weighted = weighted.map((value) => f32(value / f32(excess)));
   const norm = Math.sqrt(squared(weighted));

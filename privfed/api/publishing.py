@@ -6,6 +6,7 @@
     models/VERSION/items.json            ids and titles, in the order of item numbers
     models/VERSION/guarantee.json        the guarantee, word for word
     models/VERSION/card.json             what it was made of and what it must not be used for
+    dossiers/DIGEST/...                  the run's dossier, where one is given; latest.json then names DIGEST, too
 
 VERSION is the SHA-256 of the manifest, so whoever knows it can check all files, and none of them ever changes. All that
 is in them is public beforehand or covered by the guarantee. No count of the data, no digest of them, no number of
@@ -14,7 +15,8 @@ quality and no seed is.
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,14 +29,19 @@ from torch import Tensor
 from privfed import __version__
 from privfed.api.errors import UseError
 from privfed.api.exporting import NOT_FOR
+from privfed.api.published_dossier import dossier_files
 from privfed.api.recommending import why_not_from_history
 from privfed.compute.devices import all_on_host
 
 if TYPE_CHECKING:
     from privfed.api.result import TrainedRun
+    from privfed.privacy import Guarantee
+    from privfed.setup.assembly import Assembly
 
 FORMAT = 1
-LATEST, MODELS, MANIFEST = "latest.json", "models", "manifest.json"
+LATEST, MODELS, MANIFEST, DOSSIERS = "latest.json", "models", "manifest.json", "dossiers"
+LASTING = (MODELS, DOSSIERS)
+"""Folders whose files never change, but for signatures that are added to a dossier."""
 _NAMES = {torch.float32: "float32", torch.float64: "float64", torch.int64: "int32", torch.int32: "int32"}
 _LARGEST = 2**31 - 1
 
@@ -59,18 +66,44 @@ class PublishedModel:
             UseError: a device cannot recommend from what the run publishes, or nothing is guaranteed of it.
         """
         _refuse(run)
-        tensors = all_on_host(run.experiment.server.public().shared)
+        card = run.data.card
+        items = catalogue(run.data.item_ids, run.data.item_info)
+        about = {"data": card.name, "synthetic": card.synthetic, "terms": card.terms}
+        return cls.from_assembly(run.experiment, run.rounds, run.guarantee, items, about)
+
+    @classmethod
+    def from_assembly(
+        cls,
+        trained: "Assembly",
+        rounds: int,
+        guarantee: "Guarantee",
+        items: Mapping[str, Any],
+        about: Mapping[str, Any],
+    ) -> "PublishedModel":
+        """The model of a trained server.
+
+        Args:
+            trained: with the server.
+            rounds: that it was trained for.
+            guarantee: of it.
+            items: ids and titles, in the order of item numbers.
+            about: name, terms and origin of the data.
+
+        Raises:
+            UseError: a tensor is of a kind that no device reads.
+        """
+        tensors = all_on_host(trained.server.public().shared)
         arrays = {name: _bytes(name, value) for name, value in tensors.items()}
         others = {
-            "items.json": _json(_items(run)),
-            "guarantee.json": _json(run.guarantee.model_dump(mode="json")),
-            "card.json": _json(_card(run)),
+            "items.json": _json(items),
+            "guarantee.json": _json(guarantee.model_dump(mode="json")),
+            "card.json": _json({**_card(trained, rounds), **about}),
         }
         manifest = _json(
             {
                 "format": FORMAT,
-                "method": run.method,
-                "items": run.data.n_items,
+                "method": Path(trained.config.method_name).name,
+                "items": len(items["ids"]),
                 "arrays": {
                     name: {
                         "dtype": _NAMES[tensors[name].dtype],
@@ -86,6 +119,46 @@ class PublishedModel:
         inside = {MANIFEST: manifest, **others, **{f"{name}.bin": content for name, content in arrays.items()}}
         files = {f"{MODELS}/{version}/{name}": content for name, content in inside.items()}
         return cls(version, files | {LATEST: _json({"format": FORMAT, "version": version})})
+
+    def with_dossier(self, folder: Path, run: Path) -> "PublishedModel":
+        """The same with the dossier of the run beside it, every file as its manifest says.
+
+        Args:
+            folder: of the dossier.
+            run: folder of the run, whose guarantee has to be the dossier's.
+
+        Raises:
+            DossierError: the folder is no dossier.
+            UseError: it was changed, or is about another run.
+        """
+        digest, content = dossier_files(folder, run)
+        files = {f"{DOSSIERS}/{digest}/{name}": one for name, one in content.items()}
+        latest = json.loads(self.files[LATEST]) | {"dossier": digest}
+        return PublishedModel(self.version, {**self.files, **files, LATEST: _json(latest)})
+
+    @classmethod
+    def read(cls, folder: Path) -> "PublishedModel":
+        """The newest model of a tree that was written, every file checked against its version.
+
+        Raises:
+            UseError: there is none, or a file is not what the version names.
+        """
+        try:
+            latest = (folder / LATEST).read_bytes()
+            version = str(json.loads(latest)["version"])
+            if not re.fullmatch("[0-9a-f]{64}", version):
+                raise UseError(f"{folder / LATEST} names no version: export the model again")
+            inside = folder / MODELS / version
+            files = {f"{MODELS}/{version}/{MANIFEST}": (inside / MANIFEST).read_bytes()}
+            manifest = json.loads(files[f"{MODELS}/{version}/{MANIFEST}"])
+            named = {f"{name}.bin": one["sha256"] for name, one in manifest["arrays"].items()} | manifest["files"]
+            files |= {f"{MODELS}/{version}/{name}": (inside / Path(name).name).read_bytes() for name in named}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UseError(f"{folder} holds no whole published model ({error}): export it again") from error
+        wrong = [name for name, digest in named.items() if _digest(files[f"{MODELS}/{version}/{name}"]) != digest]
+        if wrong or _digest(files[f"{MODELS}/{version}/{MANIFEST}"]) != version:
+            raise UseError(f"{inside / (wrong or [MANIFEST])[0]} is not what its version names: export the model again")
+        return cls(version, files | {LATEST: latest})
 
     def write(self, folder: Path) -> None:
         """Write the tree, the pointer to the newest version last; versions that are there already stay.
@@ -125,25 +198,23 @@ def _bytes(name: str, value: Tensor) -> bytes:
     return value.contiguous().numpy().astype(kind).tobytes()
 
 
-def _items(run: "TrainedRun") -> dict[str, Any]:
-    info = run.data.item_info
-    titles = None if info is None else [None if pd.isna(one) else str(one) for one in info["title"]]
-    return {"ids": [str(item) for item in run.data.item_ids], "titles": titles}
+def catalogue(ids: Iterable[Any], info: pd.DataFrame | None) -> dict[str, Any]:
+    """Ids of items, and titles where they are known."""
+    known = info is not None and "title" in info
+    titles = [None if pd.isna(one) else str(one) for one in info["title"]] if known and info is not None else None
+    return {"ids": [str(item) for item in ids], "titles": titles}
 
 
-def _card(run: "TrainedRun") -> dict[str, Any]:
-    """The dossier: nothing in it was counted in the data."""
-    registered, card = run.experiment.registered, run.data.card
+def _card(trained: "Assembly", rounds: int) -> dict[str, Any]:
+    """What it was made of: nothing in it was counted in the data."""
+    registered = trained.registered
     return {
-        "method": run.method,
+        "method": Path(trained.config.method_name).name,
         "title": registered.title,
         "source": registered.source,
         "server_reads": registered.disclosure.reads,
-        "mechanism": run.config.privacy.name,
-        "rounds": run.rounds,
-        "data": card.name,
-        "synthetic": card.synthetic,
-        "terms": card.terms,
+        "mechanism": trained.config.privacy.name,
+        "rounds": rounds,
         "not_for": list(NOT_FOR),
         "privfed": __version__,
     }

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from privfed.cli import options
+from privfed.cli import device_federation, options
 from privfed.cli.failures import CommandError
 from privfed.cli.public_keys import public_key
 from privfed.cli.screen import Screen
@@ -134,6 +134,9 @@ def install(
     screen.document({"folder": str(party), "party": name, **_document(federation)})
     screen.result(f"{party} takes part in version {federation.version} as {name}")
     screen.explain("Start it again: a process keeps the version that it began with.")
+
+
+app.command(epilog=device_federation.EXAMPLE)(device_federation.devices)
 
 
 def _say(folder: Path, federation: "FederationFile", screen: Screen, *, members: bool = False) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from privfed.cli import options
+from privfed.cli.device_federation import PUBLIC
 from privfed.cli.screen import Screen
 
 EXAMPLE = "Example: privfed serve runs/gram --port 8000, or --export public for any static host"
@@ -26,20 +27,33 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    dossier: Annotated[
+        Path | None,
+        typer.Option(
+            "--dossier",
+            metavar="DIR",
+            help="The dossier of this run (privfed dossier make), which everybody may then read.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Give devices the published model of RUN_DIR, its version, its guarantee and what it was made of.
 
     Reading only, without TLS, on 127.0.0.1: put a proxy before it. Nothing that is asked for is written down. Numbers
-    of quality are not served, since no guarantee covers them.
+    of quality are served with a dossier only, since no guarantee covers exact ones.
     """
-    from privfed.api.publishing import MODELS, PublishedModel
+    from privfed.api.publishing import LASTING, PublishedModel
     from privfed.api.result import load_run
 
     screen = Screen(as_json, quiet)
     with screen.working("Reading the run"):
-        model = PublishedModel.from_run(load_run(directory))
+        exported = directory / PUBLIC
+        model = PublishedModel.read(exported) if exported.is_dir() else PublishedModel.from_run(load_run(directory))
+        model = model if dossier is None else model.with_dossier(dossier, directory)
+    if dossier is not None:
+        screen.note("the dossier says how good the model is and what attacks found, which the guarantee may not cover")
     size = sum(map(len, model.files.values()))
     told = {"directory": str(directory), "version": model.version, "files": len(model.files), "bytes": size}
     what = f"{len(model.files)} files, {size:,} bytes, version {model.version[:12]}"
@@ -50,7 +64,7 @@ def serve(
         return
     from privfed.cli.static_server import StaticServer
 
-    with StaticServer(model.files, MODELS, port) as server:
+    with StaticServer(model.files, LASTING, port) as server:
         screen.result(f"{what}, at {server.address}")
         screen.explain("Next: read device/README.md; Ctrl-C ends it")
         screen.document(told | {"address": server.address})

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import shutil
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
@@ -12,9 +14,13 @@ import numpy as np
 import pytest
 
 import privfed
-from privfed.api.publishing import LATEST, MODELS, PublishedModel
+from privfed.api.publishing import DOSSIERS, LASTING, LATEST, MODELS, PublishedModel
+from privfed.cli import static_server
 from privfed.cli.static_server import StaticServer
 from privfed.data import load
+from privfed.dossier.making import make
+from privfed.dossier.signature import problems_of, sign
+from secure_agg.primitives.keys import Identity
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +36,7 @@ def model(folder: Path) -> PublishedModel:
 
 @pytest.fixture(scope="module")
 def server(model: PublishedModel) -> Iterator[StaticServer]:
-    with StaticServer(model.files, MODELS, 0) as server:
+    with StaticServer(model.files, LASTING, 0) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield server
@@ -54,10 +60,17 @@ def ask(server: StaticServer, path: str, method: str = "GET", **headers: str) ->
     return answer, content
 
 
-def raw(server: StaticServer, request: bytes) -> bytes:
+def raw(server: StaticServer, request: bytes, *, lenient: bool = False) -> bytes:
+    """What comes back; where the server may go away before it has read all, as much as came."""
+    answer = b""
     with socket.create_connection(("127.0.0.1", server.server_port), timeout=5) as connection:
-        connection.sendall(request)
-        return b"".join(iter(lambda: connection.recv(4096), b""))
+        try:
+            connection.sendall(request)
+            while part := connection.recv(4096):
+                answer += part
+        except OSError:
+            assert lenient
+    return answer
 
 
 def test_every_file_is_named_by_a_digest_that_leads_back_to_the_version(model: PublishedModel) -> None:
@@ -183,4 +196,140 @@ def test_runs_that_devices_could_not_use_or_that_promise_nothing_are_refused(
     (exact / "guarantee.json").unlink()
     assert "is not finished" in refused("serve", exact, "--export", tmp_path / "no")
     assert "holds no run" in refused("serve", tmp_path, "--export", tmp_path / "no")
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_part_of_a_file_is_not_given_but_the_whole(server: StaticServer, model: PublishedModel) -> None:
+    path = f"/{MODELS}/{model.version}/weights.bin"
+    for wanted in ("bytes=0-3", "bytes=-1", "bytes=9-1,3", "lines=1"):
+        answer, content = ask(server, path, Range=wanted)
+        assert (answer.status, content) == (200, model.files[path[1:]])
+        assert "Content-Range" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET /latest.json HTTP/1.1\r\nA: " + b"b" * 40_000 + b"\r\n\r\n",
+        b"GET /latest.json HTTP/1.1\r\n" + b"".join(b"A%d: %s\r\n" % (n, b"b" * 900) for n in range(60)) + b"\r\n",
+    ],
+    ids=["one", "many"],
+)
+def test_headers_of_more_bytes_than_are_read_are_refused(server: StaticServer, request_: bytes) -> None:
+    answer = raw(server, request_, lenient=True)
+    assert answer == b"" or answer.startswith(b"HTTP/1.0 431 ")
+
+
+def test_a_body_is_neither_read_nor_written_down(server: StaticServer, capfd: pytest.CaptureFixture[str]) -> None:
+    body = b"history=secret" * 1000
+    head = b"GET /latest.json HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body)
+    answer = raw(server, head + body, lenient=True)
+    assert b"secret" not in answer
+    assert raw(server, b"POST /latest.json?secret HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.0 405 ")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_clients_that_trickle_are_let_go_and_others_are_served_meanwhile(
+    model: PublishedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(static_server, "_SECONDS", 0.4)
+    with StaticServer(model.files, LASTING, 0) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        slow = [socket.create_connection(("127.0.0.1", server.server_port), timeout=5) for _ in range(20)]
+        for connection in slow:
+            connection.sendall(b"GET /latest.json HTTP/1.1\r\n")
+        assert ask(server, "/latest.json")[0].status == 200
+        ended = []
+        for _ in range(200):
+            for connection in slow:
+                try:
+                    connection.sendall(b"X")
+                except OSError:
+                    ended.append(connection)
+            slow = [one for one in slow if one not in ended]
+            if not slow:
+                break
+            time.sleep(0.02)
+        assert not slow
+        for connection in ended:
+            connection.close()
+        server.shutdown()
+        thread.join()
+
+
+def test_a_client_that_takes_a_large_file_slowly_gets_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of a second is allowed for a piece, and the whole takes longer."""
+    monkeypatch.setattr(static_server, "_SECONDS", 0.3)
+    content = bytes(range(256)) * (1 << 15)
+    with StaticServer({"models/x.bin": content}, LASTING, 0) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        with socket.create_connection(("127.0.0.1", server.server_port), timeout=5) as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+            connection.sendall(b"GET /models/x.bin HTTP/1.1\r\n\r\n")
+            got = b""
+            while part := connection.recv(1 << 18):
+                got += part
+                time.sleep(0.015)
+        assert got.partition(b"\r\n\r\n")[2] == content
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def dossier(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(folder, tmp_path_factory.mktemp("dossier") / "made", pdf=False).folder
+
+
+def test_the_dossier_of_the_run_is_served_whole_and_kept_forever_but_for_its_signatures(
+    folder: Path, model: PublishedModel, dossier: Path, tmp_path: Path
+) -> None:
+    mine = tmp_path / "signed"
+    shutil.copytree(dossier, mine)
+    identity = Identity.generate()
+    sign(mine, "officer", identity)
+    served = model.with_dossier(mine, folder)
+    digest = json.loads(served.files[LATEST])["dossier"]
+    place = f"{DOSSIERS}/{digest}"
+    assert served.version == model.version
+    assert hashlib.sha256(served.files[f"{place}/manifest.json"]).hexdigest() == digest
+    there = {path.relative_to(mine).as_posix(): path.read_bytes() for path in mine.rglob("*") if path.is_file()}
+    assert {path.removeprefix(f"{place}/"): one for path, one in served.files.items() if DOSSIERS in path} == there
+    assert there["evidence/guarantee.json"] == (folder / "guarantee.json").read_bytes()
+    claim = json.loads(there["evidence/guarantee.json"])
+    assert json.loads(inside(model, "guarantee.json"))["statements"] == claim["statements"]
+    with StaticServer(served.files, LASTING, 0) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        page, content = ask(server, f"/{place}/index.html")
+        signature, _ = ask(server, f"/{place}/signatures/officer.json")
+        server.shutdown()
+        thread.join()
+    assert (page.status, content) == (200, there["index.html"])
+    assert page.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert page.headers["Cache-Control"] == "public, max-age=31536000, immutable"
+    assert "script" not in page.headers["Content-Security-Policy"]
+    assert signature.headers["Cache-Control"] == "public, max-age=60"
+    served.write(tmp_path / "public")
+    assert problems_of(tmp_path / "public" / place, {"officer": identity.public}) == []
+
+
+def test_a_dossier_of_another_run_or_one_that_was_changed_is_not_served(
+    cli: Callable, refused: Callable, folder: Path, dossier: Path, tmp_path: Path
+) -> None:
+    told = cli("serve", folder, "--dossier", dossier, "--export", tmp_path / "public")
+    assert "which the guarantee may not cover" in told.err
+    other = privfed.run("private-gram", "synthetic-small", epsilon=4).save(tmp_path / "other")
+    assert "is about another run" in refused("serve", other, "--dossier", dossier, "--export", tmp_path / "no")
+    changed = tmp_path / "changed"
+    shutil.copytree(dossier, changed)
+    (changed / "index.html").write_text("all is well")
+    assert "index.html was changed" in refused("serve", folder, "--dossier", changed, "--export", tmp_path / "no")
+    link = tmp_path / "link"
+    shutil.copytree(dossier, link)
+    (link / "answers.json").unlink()
+    (link / "answers.json").symlink_to(folder / "run.json")
+    assert "answers.json" in refused("serve", folder, "--dossier", link, "--export", tmp_path / "no")
+    assert "holds no dossier" in refused("serve", folder, "--dossier", tmp_path, "--export", tmp_path / "no")
     assert not (tmp_path / "no").exists()

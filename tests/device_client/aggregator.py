@@ -14,7 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from privfed.engines.nodes.devices import messages
+from privfed.engines.nodes.devices.terms import DeviceQuery, announced_terms
+from privfed.engines.nodes.federation_file import FederationFile, Organisation
 from privfed.engines.nodes.http_transport import HttpTransport, answer
+from privfed.engines.nodes.party import Party
 from privfed.guards.ring_code import RingCode
 from privfed.methods.private_gram.queries import GRAM
 from privfed.methods.shared.popular_head import POPULARITY
@@ -26,9 +30,10 @@ from tests.browser import Browser
 
 DEVICE = Path(__file__).resolve().parents[2] / "device"
 PEOPLE, OURS, THRESHOLD, LEAST = 5, 2, 3, 4
+AGAIN, CASE = 0.1, 4
+"""The share of the head's popularity, as in this case of the vectors."""
 MECHANISM = DistributedGaussian(clip_norm=1.0, noise_multiplier=8.0, n_min_honest=4)
 HISTORY = [0, 1, 2, 5, 8, 13, 21, 34, 55]
-RULES = {"minClients": LEAST, "minThreshold": THRESHOLD, "maxCorrupt": 1}
 POLICY = {"epsilonPerYear": 20, "deltaPerYear": 1e-5, "leastCohort": PEOPLE, "leastHonest": 4}
 
 
@@ -36,25 +41,32 @@ POLICY = {"epsilonPerYear": 20, "deltaPerYear": 1e-5, "leastCohort": PEOPLE, "le
 class Peer:
     """One of Python's clients: a handler of the same three stages, with a vector that the test knows."""
 
-    number: int
-    identity: Identity
-    directory: dict[int, bytes]
+    party: Party
     vector: np.ndarray
     leaves_at: Stage | None = None
+    announced: bytes = b""
     layout: bytes = b""
     left: bool = False
     client: MaskingClient | None = None
+    counter: int = -1
 
     def handle(self, stage: str, request: bytes) -> bytes:
+        self.counter, content = messages.request_content(self.party, request, stage, self.counter)
+        said = self.say(stage, content)
+        return said and messages.reply(self.party, request, said)
+
+    def say(self, stage: str, request: bytes) -> bytes:
         if stage == "announce":
-            return sha256(request).digest()
+            self.announced = sha256(request).digest()
+            return self.announced
         if stage == "query":
             asked = json.loads(request)
-            self.layout = sha256(request).digest()
+            self.layout = sha256(self.announced + request).digest()
             rules = ClientRequirements(min_clients=LEAST, min_threshold=THRESHOLD, max_corrupt=1)
+            directory = {seat: self.party.federation.key(seat) for seat in range(PEOPLE)}
             self.client = MaskingClient(
-                self.number, rules, run=bytes.fromhex(asked["masking"]), identity=self.identity,
-                directory=self.directory,
+                self.party.seat, rules, run=bytes.fromhex(asked["masking"]), identity=self.party.identity,
+                directory=directory,
             )  # fmt: skip
             return self.layout
         assert self.client is not None
@@ -112,19 +124,18 @@ class Tab:
         self.public = bytes.fromhex(
             self.browser.ask(
                 "import('../dist/index.js').then(async d => { window.d = d; window.end = new AbortController(); "
-                "window.identity = await d.Identity.generate(); return d.hex(identity.publicKey) })"
+                "await d.insistOnCrypto(); window.ledger = new d.Ledger(new d.IndexedDbStore('joining')); "
+                "return d.hex((await ledger.identity()).publicKey) })"
             )
         )
 
     def tell(self, **what: Any) -> None:
         self.browser.ask(
-            "(async told => { const ledger = new d.Ledger(new d.IndexedDbStore('joining')); "
-            "await d.insistOnCrypto(); await ledger.allow(told.policy); window.refused = []; "
-            "const keys = new Map(Object.entries(told.directory).map(([id, key]) => [Number(id), d.fromHex(key)])); "
-            "const own = new Set(told.history); "
-            "const one = new d.Participant(told.node, ledger, identity, told.rules, keys, () => own); "
+            "(async told => { await ledger.allow(told.policy); window.refused = []; const own = new Set(told.history); "
+            "const signed = await d.Federation.read(d.ascii(told.federation), d.fromHex(told.signature), "
+            "d.fromHex(told.operator)); const one = await d.Participant.join(ledger, signed, () => own); "
             "window.state = () => ledger.state(); window.forget = () => ledger.withdraw(); "
-            "d.participate(told.address, told.node, told.token, one, end.signal, why => refused.push(why.message)); "
+            "d.participate(told.address, told.token, one, end.signal, why => refused.push(why.message)); "
             f"}})({json.dumps(what)})"
         )
 
@@ -136,31 +147,39 @@ class Aggregator:
         self, device: "Device | Tab", vectors: ModuleType, policy: dict[str, float], origins: Sequence[str] = ()
     ) -> None:
         self.vectors, self.run = vectors, secrets.token_hex(16)
-        self.identities = {number: Identity.generate() for number in range(PEOPLE) if number != OURS}
-        self.directory = {number: one.public for number, one in self.identities.items()} | {OURS: device.public}
-        tokens = {number: secrets.token_hex(16) for number in range(PEOPLE)}
+        server, operator = Identity.generate(), Identity.generate()
+        identities = {seat: Identity.generate() for seat in range(PEOPLE) if seat != OURS}
+        keys = {seat: one.public for seat, one in identities.items()} | {OURS: device.public}
+        self.federation = FederationFile(
+            name="people", version=1, server=server.public.hex(), population=PEOPLE, items=vectors.ITEMS,
+            min_organisations=LEAST,
+            organisations=tuple(
+                Organisation(name=f"device-{seat}", key=keys[seat].hex(), users=str(seat)) for seat in range(PEOPLE)
+            ),
+        )  # fmt: skip
+        self.server = Party.from_identity(self.federation, server)
+        self.counter = 0
+        tokens = {seat: secrets.token_hex(16) for seat in range(PEOPLE)}
         self.transport = HttpTransport(tokens, patience=1.0, origins=origins)
         self.peers: dict[int, Peer] = {}
         self._threads = []
         self._over = threading.Event()
-        for number, identity in self.identities.items():
-            peer = self.peers[number] = Peer(number, identity, self.directory, np.zeros(0, np.uint32))
+        for seat, identity in identities.items():
+            peer = self.peers[seat] = Peer(Party.from_identity(self.federation, identity), np.zeros(0, np.uint32))
             thread = threading.Thread(
-                target=answer, args=(self.transport.address, number, tokens[number], peer, self._over.is_set)
+                target=answer, args=(self.transport.address, seat, tokens[seat], peer, self._over.is_set)
             )
             thread.start()
             self._threads.append(thread)
         device.tell(
-            address=self.transport.address, node=OURS, token=tokens[OURS], policy=policy, rules=RULES, history=HISTORY,
-            directory={number: key.hex() for number, key in self.directory.items()},
+            address=self.transport.address, token=tokens[OURS], policy=policy, history=HISTORY,
+            federation=self.federation.canonical.decode(), signature=self.federation.signature(operator),
+            operator=operator.public.hex(),
         )  # fmt: skip
-        self.codes = [
-            RingCode(MECHANISM, vectors.schema(name, MECHANISM, diagonal=True, weight=1.0), PEOPLE)
-            for name in (POPULARITY, GRAM)
-        ]
-        queries = [vectors.query(n, c, diagonal=True) for n, c in zip((POPULARITY, GRAM), self.codes, strict=True)]
-        beta = self.codes[0].distributed.event().beta  # type: ignore[union-attr]
-        self.terms = vectors.terms(MECHANISM, PEOPLE, queries, beta)
+        schemas = [vectors.schema(n, MECHANISM, diagonal=True, weight=1.0, again=AGAIN) for n in (POPULARITY, GRAM)]
+        self.codes = [RingCode(MECHANISM, schema, PEOPLE) for schema in schemas]
+        queries = [DeviceQuery(n, code, diagonal=True) for n, code in zip((POPULARITY, GRAM), self.codes, strict=True)]
+        self.terms = announced_terms(MECHANISM, queries, delta=1e-6, cohort=PEOPLE)
 
     def close(self) -> None:
         self._over.set()
@@ -168,11 +187,26 @@ class Aggregator:
             thread.join()
         self.transport.close()
 
+    def exchange(self, stage: str, contents: dict[int, bytes], timeout: float) -> dict[int, bytes]:
+        """Signed requests, and the contents of signed replies."""
+        self.counter += 1
+        frames = {seat: self.framed(seat, stage, content) for seat, content in contents.items()}
+        replies = self.transport.exchange(stage, frames, timeout)
+        return {
+            seat: messages.reply_content(self.server, seat, frames[seat], one) for seat, one in replies.items() if one
+        }
+
+    def framed(self, seat: int, stage: str, content: bytes) -> bytes:
+        return messages.request(self.server, seat, self.counter, stage, content)
+
     def ask(self, stage: str, content: Any, timeout: float = 20) -> dict[int, bytes]:
         request = json.dumps(content).encode()
-        replies = self.transport.exchange(stage, dict.fromkeys(range(PEOPLE), request), timeout)
-        assert set(replies.values()) <= {sha256(request).digest()}
-        self.layout = sha256(request).digest()
+        replies = self.exchange(stage, dict.fromkeys(range(PEOPLE), request), timeout)
+        if stage == "announce":
+            self.announced = self.layout = sha256(request).digest()
+        else:
+            self.layout = sha256(self.announced + request).digest()
+        assert set(replies.values()) <= {self.layout}
         return dict(replies)
 
     def announce(self, timeout: float = 20) -> set[int]:
@@ -192,13 +226,13 @@ class Aggregator:
         terms = Terms(
             bytes.fromhex(masking), 0, code.ring.bits, code.length, THRESHOLD, signed=True, layout=self.layout
         )
-        server = MaskingServer(terms, min_clients=LEAST, directory=self.directory)
+        directory = {seat: self.federation.key(seat) for seat in range(PEOPLE)}
+        server = MaskingServer(terms, min_clients=LEAST, directory=directory)
         server.bind(self.layout)
         requests = server.invite(list(range(PEOPLE)))
         while server.awaits is not None:
-            for number, reply in self.transport.exchange("masking", requests, timeout).items():
-                if reply:
-                    server.receive(number, reply)
+            for number, reply in self.exchange("masking", requests, timeout).items():
+                server.receive(number, reply)
             requests = server.advance()
         return server.total, server.survivors
 
@@ -219,9 +253,9 @@ def residual(federation: Aggregator, index: int, total: np.ndarray, others: list
     assert code.distributed is not None
     known = code.ring.sum([federation.peers[number].vector for number in others])
     mine = code.ring.centred(code.ring.reduce_((total - known).astype(code.ring.dtype)))
-    case = json.loads((DEVICE / "vectors" / "uploading.json").read_text())["cases"][0]
+    case = json.loads((DEVICE / "vectors" / "uploading.json").read_text())["cases"][CASE]
     history = federation.vectors.HISTORIES.index(HISTORY)
     digits = next(one["values"] for one in case["uploads"] if (one["query"], one["history"]) == (index, history))
     values = np.frombuffer(bytes.fromhex(digits), "<f4").astype(np.float64)
-    (block,) = code.schema.values()
-    return mine - values * block.weight / code.distributed.grid
+    weights = np.concatenate([np.full(block.size, block.weight) for block in code.schema.values()])
+    return mine - values * weights / code.distributed.grid

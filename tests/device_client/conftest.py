@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 import privfed
-from privfed.api.publishing import MODELS, PublishedModel
+from privfed.api.publishing import LASTING, PublishedModel
 from privfed.api.result import TrainedRun
 from privfed.cli.static_server import StaticServer
 from tests.browser import CHROMIUM, Browser
@@ -60,7 +60,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
 @pytest.fixture(scope="session")
 def served(trained: TrainedRun) -> Iterator[StaticServer]:
     """That run as `privfed serve` gives it to devices."""
-    with StaticServer(PublishedModel.from_run(trained).files, MODELS, 0) as server:
+    with StaticServer(PublishedModel.from_run(trained).files, LASTING, 0) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield server

@@ -83,7 +83,8 @@ def test_a_budget_is_kept_over_visits_shown_spent_and_withdrawn(page: Browser, h
     spend = (
         "import('../dist/index.js').then(async d => { const l = new d.Ledger(new d.IndexedDbStore()); "
         f"const terms = d.parseTerms({json.dumps(terms)}); "
-        "const both = await Promise.allSettled(['a', 'a', 'b', 'c'].map(run => l.charge(run.repeat(32), terms))); "
+        "const spend = (run, tab) => l.spend(run.repeat(32), terms, 0, `tab ${tab}`, false); "
+        "const both = await Promise.allSettled(['a', 'a', 'b', 'c'].map(spend)); "
         "return [both.map(one => one.status), (await l.state()).runs, d.epsilonOf(terms)] })"
     )
     statuses, runs, cost = page.ask(spend)
@@ -100,16 +101,20 @@ def test_a_budget_is_kept_over_visits_shown_spent_and_withdrawn(page: Browser, h
 
 
 def test_the_step_in_the_browser_equals_the_vectors(page: Browser) -> None:
-    """One upload and one agreement of the vectors, by the browser's own WebCrypto."""
+    """One upload of both blocks and one agreement of the vectors, by the browser's own WebCrypto."""
     uploading = json.loads((DEVICE / "vectors" / "uploading.json").read_text())
     masking = json.loads((DEVICE / "vectors" / "masking.json").read_text())
-    case, upload = uploading["cases"][0], uploading["cases"][0]["uploads"][3]
+    case = uploading["cases"][4]
+    assert "head_popularity" in case["terms"]["queries"][1]
+    upload = next(one for one in case["uploads"] if (one["query"], one["history"]) == (1, 3))
     program = (
         "import('../dist/index.js').then(async d => { "
-        f"const one = {json.dumps(upload)}, m = {json.dumps(masking)}; "
+        f"const one = {json.dumps(upload)}, m = {json.dumps(masking)}, h = {json.dumps(uploading['head'])}; "
+        "const at = name => d.fromHex(h[name]).buffer; const head = { head: new Int32Array(at('head')), "
+        "shares: new Float32Array(at('shares')), scale: new Float32Array(at('scale')) }; "
         f"const terms = d.parseTerms({json.dumps(case['terms'])}); await d.insistOnCrypto(); "
         f"const own = new Set({json.dumps(uploading['histories'][upload['history']])}); "
-        "const made = await d.encoded(own, terms, terms.queries[one.query], undefined, d.fromHex(one.key)); "
+        "const made = await d.encoded(own, terms, terms.queries[one.query], head, d.fromHex(one.key)); "
         "const pair = await d.KeyPair.fromPrivate(d.fromHex(m.ours), d.fromHex(m.our_public)); "
         "return [d.hex(new d.Ring(terms.bits).pack(made)), d.hex(await pair.agree(d.fromHex(m.theirs)))] })"
     )

@@ -1,5 +1,6 @@
 """What a device refuses in a federation, and that it is silent then."""
 
+import json
 import secrets
 from types import ModuleType
 from typing import Any
@@ -47,6 +48,39 @@ def test_a_server_that_tells_the_device_something_else_opens_nothing(federation:
     assert OURS not in survivors
 
 
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_server_that_announces_other_terms_to_some_under_the_same_name_opens_nothing_of_the_device(
+    federation: Aggregator, ours: bool
+) -> None:
+    """Others who are announced a smaller clip norm add less noise, which the device's own epsilon counts on."""
+    terms = federation.terms
+    others = [
+        {**one, "total_variance": one["total_variance"] / 100, "share": one["share"] / 100} for one in terms["queries"]
+    ]
+    told = {True: terms, False: {**terms, "queries": others}}
+    requests = {
+        seat: json.dumps({"run": federation.run, "terms": told[(seat == OURS) is ours]}).encode()
+        for seat in range(PEOPLE)
+    }
+    agreed = federation.exchange("announce", requests, 5)
+    assert set(agreed) == set(range(PEOPLE))
+    federation.announced = agreed[0]
+    true = federation.exchange
+
+    def lying(stage: str, contents: dict[int, bytes], timeout: float) -> dict[int, bytes]:
+        replies = true(stage, contents, timeout)
+        if stage == "query":
+            assert replies.pop(OURS) not in replies.values()
+        return replies
+
+    federation.exchange = lying  # type: ignore[method-assign]
+    try:
+        _, survivors = federation.sum_of(0, timeout=2)
+    except SecureAggregationError:
+        survivors = ()
+    assert OURS not in survivors
+
+
 def test_a_device_leaves_a_sum_of_fewer_people_than_its_noise_is_sized_for(
     federation: Aggregator, device: Device
 ) -> None:
@@ -63,7 +97,7 @@ def test_a_device_leaves_a_sum_of_fewer_people_than_its_noise_is_sized_for(
     ("change", "why"),
     [
         ({"scale": "0000807f" * 16}, "not finite"),
-        ({"shares": "00"}, "multiple of 4"),
+        ({"shares": "00"}, "whole numbers of 4 bytes"),
         ({"head": None}, "without its head"),
     ],
 )
@@ -71,7 +105,8 @@ def test_a_device_refuses_a_head_whatever_its_history(
     federation: Aggregator, device: Device, change: dict[str, str | None], why: str
 ) -> None:
     federation.announce()
-    whole = {"head": "00000000" * 16, "shares": "00000000" * 16, "scale": "0000803f" * 16} | change
+    head = "".join(f"{n:02x}000000" for n in range(16))
+    whole = {"head": head, "shares": "00000000" * 16, "scale": "0000803f" * 16} | change
     asked = {"run": federation.run, "query": 1, "masking": secrets.token_hex(16)}
     asked |= {name: digits for name, digits in whole.items() if digits is not None}
     assert OURS not in federation.ask("query", asked, timeout=2)

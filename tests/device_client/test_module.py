@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -15,8 +16,11 @@ import numpy as np
 import pytest
 import torch
 
+import privfed
+from privfed.api.publishing import LASTING, PublishedModel
 from privfed.api.result import TrainedRun
 from privfed.cli.static_server import StaticServer
+from privfed.contracts import share_of
 from privfed.federation import Call, Message, Streams
 from privfed.guards.client_guard import shrink_factors
 from privfed.privacy.mechanisms.distributed_gaussian import DistributedGaussian
@@ -47,22 +51,24 @@ def test_the_scores_of_the_vectors_are_those_of_the_clients(vectors: ModuleType)
             assert vectors.ranked(history, scores) == vectors.ranked(history, ours)
 
 
-@pytest.mark.parametrize("weight", [1.0, 2.0])
+@pytest.mark.parametrize(("case", "weight", "again"), [(0, 1.0, 0.0), (2, 2.0, 0.0), (4, 1.0, 0.1), (6, 2.0, 0.1)])
 @pytest.mark.parametrize("name", ["popularity", "gram"])
-def test_the_values_of_the_vectors_are_those_of_the_guard(vectors: ModuleType, name: str, weight: float) -> None:
+def test_the_values_of_the_vectors_are_those_of_the_guard(
+    vectors: ModuleType, name: str, case: int, weight: float, again: float
+) -> None:
     """Equal but for what the guard takes off a norm that is within its bound by rounding alone."""
     users, model = torch.arange(len(vectors.HISTORIES)), vectors.tensors(vectors.SIDE, 0)
-    blocks = vectors.schema(
-        name, DistributedGaussian(clip_norm=1.0, noise_multiplier=6.0, n_min_honest=200), diagonal=True, weight=weight
-    )
+    mechanism = DistributedGaussian(clip_norm=1.0, noise_multiplier=6.0, n_min_honest=200)
+    blocks = vectors.schema(name, mechanism, diagonal=True, weight=weight, again=again)
     call = Call(0, 0, name, 0, users, Streams.from_seed(0), blocks)
     sent = getattr(vectors.clients(), name)(call, Message({n: model[n] for n in ("head", "shares", "scale")}))
-    bound = torch.tensor(blocks[name].share ** 0.5, dtype=torch.float64)
+    bound = torch.tensor(share_of(blocks) ** 0.5, dtype=torch.float64)
     sent.scale_(shrink_factors(sent.norms(2), bound))
-    dense = sent.materialise(users)[name].reshape(len(users), -1)
-    case = read("vectors/uploading.json")["cases"][0 if weight == 1 else 2]
-    mine = [one["values"] for one in case["uploads"] if one["query"] == int(name == "gram")]
-    for row, digits in zip(dense.numpy(), mine, strict=True):
+    dense = sent.materialise(users)
+    flat = torch.cat([dense[block].reshape(len(users), -1) for block in blocks], 1)
+    uploads = read("vectors/uploading.json")["cases"][case]["uploads"]
+    mine = [one["values"] for one in uploads if one["query"] == int(name == "gram")]
+    for row, digits in zip(flat.numpy(), mine, strict=True):
         ours = np.frombuffer(bytes.fromhex(digits), "<f4")
         assert np.abs(ours - row).max() <= 2.0**-20 * np.abs(row).max()
 
@@ -70,12 +76,34 @@ def test_the_values_of_the_vectors_are_those_of_the_guard(vectors: ModuleType, n
 def test_a_served_run_recommends_on_the_device_what_python_recommends(
     node: Node, trained: TrainedRun, served: StaticServer
 ) -> None:
+    """Its popularity of the head is of two sums."""
+    public = trained.experiment.server.public().shared
+    assert trained.experiment.server.constants.again > 0  # type: ignore[attr-defined]
+    assert len(public["head"]) > 0
+    assert_alike(node, trained, served.address)
+
+
+def test_a_served_run_with_donors_recommends_on_the_device_what_python_recommends(node: Node, tmp_path: Path) -> None:
+    """What donors opened is pooled with the sums; what is published has the same names and kinds."""
+    split: Any = {"donors": ["3", "17"]}
+    run = privfed.run("private-gram", "synthetic-small", epsilon=8, split=split)
+    assert run.decisions["weight of donors in popularity"] > 0
+    trained = privfed.load_run(run.save(tmp_path / "run"))
+    with StaticServer(PublishedModel.from_run(trained).files, LASTING, 0) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        assert_alike(node, trained, server.address)
+        server.shutdown()
+        thread.join()
+
+
+def assert_alike(node: Node, trained: TrainedRun, address: str) -> None:
     """The same items in the same order; where Python's scores are nearer than rounding, either order is right."""
     ids = [str(item) for item in trained.data.item_ids]
     histories = [ids[:1], ids[5:40:7], ids[100:], [ids[n] for n in (3, 8, 13, 150, 177)]]
     program = (
         "import { from, Model } from './dist/index.js';\n"
-        f"const model = await Model.load(from({served.address!r}));\n"
+        f"const model = await Model.load(from({address!r}));\n"
         f"const lists = {json.dumps(histories)}.map((own) => model.recommend(own, 200));\n"
         "process.stdout.write(JSON.stringify({ version: model.version, epsilon: model.guarantee.epsilon, lists }));\n"
     )

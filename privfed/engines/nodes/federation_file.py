@@ -107,9 +107,14 @@ class FederationFile(BaseModel):
         return from_ranges(self.organisations[seat].users, limit=self.population)
 
     @property
+    def canonical(self) -> bytes:
+        """The content in JSON, which has one spelling: what devices read, which check it by its digest."""
+        return self.model_dump_json(exclude_defaults=True).encode()
+
+    @property
     def digest(self) -> str:
         """SHA-256 of the content, whatever its spacing and comments; runs and signatures are bound to it."""
-        return hashlib.sha256(self.model_dump_json(exclude_defaults=True).encode()).hexdigest()
+        return hashlib.sha256(self.canonical).hexdigest()
 
     def key(self, seat: int) -> bytes:
         """Public key of a party."""

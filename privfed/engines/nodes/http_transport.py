@@ -13,6 +13,7 @@ Without TLS, on loopback: a proxy stands before it. No call is written down.
 """
 
 import hmac
+import io
 import secrets
 import socket
 import struct
@@ -28,13 +29,14 @@ from socketserver import BaseServer
 from urllib.parse import urlsplit
 
 from privfed.engines.nodes.errors import NodesError
+from privfed.engines.nodes.slow_clients import BoundedReader, send
 from privfed.engines.nodes.transport import Handler, NodeId
 
 VERSION = 1
 STAGE_BYTES = 64
 FRAME = struct.Struct(f">4sHQ{STAGE_BYTES}s")
 MAGIC = b"PFHT"
-_SHORTEST_TOKEN, _SECONDS, _LONGEST_LINE = 32, 30, 2048
+_SHORTEST_TOKEN, _SECONDS, _LONGEST_LINE, _LONGEST_HEAD = 32, 30, 2048, 16_384
 _SPARE_CONNECTIONS = 16
 _PAUSE = 0.05
 
@@ -194,6 +196,13 @@ class _Call(BaseHTTPRequestHandler):
         self._transport = transport
         super().__init__(request, client_address, server)
 
+    def setup(self) -> None:
+        """Read within bounds: whoever has no token yet may hold a connection for a while only."""
+        super().setup()
+        self.rfile.close()
+        self._read = BoundedReader(self.connection, _LONGEST_HEAD, _SECONDS)
+        self.rfile = io.BufferedReader(self._read)
+
     def do_OPTIONS(self) -> None:
         """A browser asks whether a page may call."""
         self._answer(HTTPStatus.NO_CONTENT)
@@ -214,6 +223,7 @@ class _Call(BaseHTTPRequestHandler):
         if not length.isdecimal() or int(length) > self._transport.max_reply:
             self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             return
+        self._read.allow(int(length))
         reply = self.rfile.read(int(length))
         taken = len(reply) == int(length) and self._transport.take(found[0], found[1], reply)
         self._answer(HTTPStatus.NO_CONTENT if taken else HTTPStatus.GONE)
@@ -229,7 +239,12 @@ class _Call(BaseHTTPRequestHandler):
     def _node(self, *, parts: int) -> list[int] | None:
         """Numbers of the path, of a node that showed its token; otherwise the call is answered."""
         given = self.path.split("/")
-        right = len(self.path) < _LONGEST_LINE and given[:2] == ["", "v1"] and len(given) == 2 + parts
+        right = (
+            len(self.path) < _LONGEST_LINE
+            and not self._read.exceeded
+            and given[:2] == ["", "v1"]
+            and len(given) == 2 + parts
+        )
         if not right or not all(one.isdecimal() for one in given[2:]):
             self._answer(HTTPStatus.NOT_FOUND)
             return None
@@ -255,7 +270,7 @@ class _Call(BaseHTTPRequestHandler):
             self.send_header("Content-Type", "application/octet-stream")
             self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        send(self.connection, content, _SECONDS)
 
 
 def answer(

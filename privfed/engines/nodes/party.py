@@ -31,7 +31,7 @@ from secure_agg.primitives.keys import KEY_BYTES, SIGNATURE_BYTES, Identity, len
 
 KEY_FILE = "identity.key"
 
-Kind = Literal["request", "reply", "receipt"]
+Kind = Literal["request", "reply", "receipt", "device request", "device reply"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

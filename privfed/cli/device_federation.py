@@ -1,0 +1,191 @@
+"""`privfed federation devices`: one run over people's own devices, and the model that they may download."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from privfed.cli import options
+from privfed.cli.failures import CommandError
+from privfed.cli.screen import Screen
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from privfed.engines.nodes.http_transport import HttpTransport
+    from privfed.engines.nodes.node_data import NodeData
+    from privfed.setup.config import ExperimentConfig
+
+EXAMPLE = "Example: privfed federation devices server --items items.csv --epsilon 2 --out runs/devices"
+LEDGER, PUBLIC = "ledger.jsonl", "public"
+_PAUSE = 0.2
+
+
+def devices(
+    party: Annotated[Path, typer.Argument(metavar="PARTY", help="Folder of the server.", show_default=False)],
+    *,
+    items: Annotated[
+        Path,
+        typer.Option(
+            "--items", metavar="FILE", help="The catalogue, a csv: item, title, genres, year.", show_default=False
+        ),
+    ],
+    epsilon: Annotated[
+        float, typer.Option("--epsilon", metavar="E", help="Total that nobody's data may exceed.", show_default=False)
+    ],
+    histories: Annotated[
+        str,
+        typer.Option(
+            "--histories", metavar="long|short", help="Whether people have many items, more than some 25, or few."
+        ),
+    ] = "short",
+    honest: Annotated[
+        int | None,
+        typer.Option(
+            "--honest",
+            metavar="N",
+            help="The fewest honest people in a sum: their noise has to be enough.",
+            show_default="half of all",
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the run, new or empty.")] = Path(
+        "runs/devices"
+    ),
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port on this machine; 0 takes a free one.")
+    ] = 8001,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--address",
+            metavar="URL",
+            help="Where devices reach it, which is written into invitations.",
+            show_default="this machine",
+        ),
+    ] = None,
+    origins: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--origin",
+            metavar="URL",
+            help="A web page that may take part, as https://example.org. May be given several times.",
+            show_default=False,
+        ),
+    ] = None,
+    wait: Annotated[
+        float, typer.Option("--wait", metavar="S", min=0, help="Seconds for which to wait for all devices.")
+    ] = 600.0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="S", min=0.1, help="Seconds in which devices answer.")
+    ] = 60.0,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Run private-gram over the devices of a federation in which every organisation is one person.
+
+    It writes an invitation for each device, waits for them, and has them add up noisy sums; each charges its own
+    budget. The model is in DIR/public, for 'privfed serve DIR'. Without TLS, on 127.0.0.1: put a proxy before it.
+    """
+    from privfed.api.publishing import PublishedModel, catalogue
+    from privfed.engines.nodes.devices.invitations import invite, tokens_of
+    from privfed.engines.nodes.devices.run import DeviceRun, require_devices
+    from privfed.engines.nodes.devices.terms import device_epsilon
+    from privfed.engines.nodes.http_transport import HttpTransport
+    from privfed.engines.nodes.party import Party
+    from privfed.engines.simulation import TooFewClientsError
+
+    server = Party.load(party)
+    require_devices(server)
+    if out.is_file() or (out.is_dir() and any(out.iterdir())):
+        raise CommandError(f"{out} is not empty: choose another --out")
+    frame = _described(items, server.federation.items)
+    screen, people = Screen(as_json, quiet), server.federation.population
+    config = _config(epsilon, people, server.federation.corrupt, honest, histories)
+    out.mkdir(parents=True, exist_ok=True)
+    run = DeviceRun.prepare(config, _data(frame, people), server, out / LEDGER)
+    own = device_epsilon(run.queries, run.guard.plan.delta)
+    tokens = tokens_of(party, people)
+    with HttpTransport(tokens, port=port, origins=origins or ()) as transport:
+        named = catalogue(frame.index, frame)
+        place = invite(party, server, tokens, address or transport.address, named["ids"])
+        least = run.guard.plan.mechanism.min_clients
+        screen.explain(
+            f"By its own sum each device counts epsilon {own:.3g}: its budget needs room for that.",
+            f"Waiting for {people} devices at {transport.address}; their invitations are in {place}",
+        )
+        present = _wait_for(transport, people, wait)
+        if present < least:
+            (out / LEDGER).unlink()
+            raise CommandError(f"{present} of {people} devices called, and the noise is sized for {least}: wait longer")
+        try:
+            with screen.working("Adding up"):
+                result = run.train(transport, timeout)
+        except TooFewClientsError as aborted:
+            raise CommandError(f"the run was aborted: {aborted}; what {out / LEDGER} names was opened") from aborted
+    about = {"data": server.federation.name, "synthetic": False, "terms": None}
+    model = PublishedModel.from_assembly(result.assembly, 1, result.guarantee, named, about)
+    model.write(out / PUBLIC)
+    guarantee = result.guarantee
+    screen.document(
+        {
+            "directory": str(out), "version": model.version, "joined": result.joined,
+            "device_epsilon": own,
+            "guarantee": guarantee.model_dump(mode="json"),
+            "incidents": [[one.node, one.stage, one.reason] for one in result.incidents],
+        }
+    )  # fmt: skip
+    screen.result(f"{result.joined} devices took part: epsilon {guarantee.epsilon:.3g} at delta {guarantee.delta:g}")
+    screen.explain(f"Next: privfed serve {out}")
+
+
+def _described(path: Path, expected: int) -> "pd.DataFrame":
+    """Items of a file, indexed by id, as many as the federation says."""
+    import pandas as pd
+
+    from privfed.data.frames import describe
+
+    try:
+        frame = describe(pd.read_csv(path, dtype=str), "item", None, str(path)).frame
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise CommandError(f"{path} is no csv of items ({error}): give one with a column item") from error
+    if not frame.index.is_unique:
+        raise CommandError(f"{path} names the item {frame.index[frame.index.duplicated()][0]} twice: name it once")
+    if len(frame) != expected:
+        raise CommandError(f"{path} has {len(frame)} items, and the federation file {expected}: give its catalogue")
+    return frame
+
+
+def _data(frame: "pd.DataFrame", people: int) -> "NodeData":
+    """A catalogue and nobody's history."""
+    import numpy as np
+
+    from privfed.data import Histories, Split, SplitSpec
+    from privfed.engines.nodes.node_data import NodeData
+
+    none = np.empty(0, np.int64)
+    nothing = Histories.from_pairs(none, none, people, len(frame))
+    described = frame.reset_index(drop=True) if len(frame.columns) else None
+    return NodeData(none, Split(SplitSpec(), nothing, nothing, nothing, people, "devices", item_info=described))
+
+
+def _config(epsilon: float, people: int, corrupt: int, honest: int | None, histories: str) -> "ExperimentConfig":
+    from privfed.privacy import configure
+    from privfed.setup.config import ExperimentConfig
+    from privfed.setup.target_plan import plan_for_epsilon
+
+    if histories not in ("long", "short"):
+        raise CommandError(f"--histories {histories[:40]!r} was given: write long or short")
+    fewest = max(1, people // 2) if honest is None else honest
+    method = {"name": "private-gram", "histories": histories, "min_items": 0}
+    config = configure(ExperimentConfig, {"method": method, "rounds": 1, "data": "devices"})
+    words = f"distributed-gaussian:n_min_honest={fewest},colluding={corrupt}"
+    plan = plan_for_epsilon(epsilon, config.registered(), people, plan=words)
+    return config.model_copy(update={"privacy": plan})
+
+
+def _wait_for(transport: "HttpTransport", people: int, seconds: float) -> int:
+    end = time.monotonic() + seconds
+    while (present := len(transport.nodes())) < people and time.monotonic() < end:
+        time.sleep(_PAUSE)
+    return present
