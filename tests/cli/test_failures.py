@@ -6,9 +6,7 @@ import torch
 
 from privfed.cli.failures import BAD_INPUT, FAULT, answer
 
-ON_A_GPU = (
-    "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.81 GiB"
-)
+ON_A_GPU = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.81 GiB"
 
 
 def failure_of(call: object) -> Exception:

@@ -7,6 +7,7 @@ from which initial parameters come.
 
 import hashlib
 import hmac
+import json
 import re
 import secrets
 from functools import cached_property
@@ -138,11 +139,13 @@ class Announcement(BaseModel):
         donors = self.config.split.donors
         return np.array(donors if isinstance(donors, tuple) else (), dtype=str).astype(np.int64)
 
-    @property
-    def donors_digest(self) -> str:
-        """SHA-256 of the donors; empty without any."""
-        donors = self.donors
-        return hashlib.sha256(donors.astype("<i8").tobytes()).hexdigest() if len(donors) else ""
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of everything announced.
+
+        Masks are bound to it: organisations that were told of other donors, or of less noise, open no sum together.
+        """
+        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
 
     @property
     def n_users(self) -> int:

@@ -383,7 +383,7 @@ class Node:
 
     def _query(self, packet: Packet, address: Address) -> Query:
         run = self.state.run
-        return Query.read(packet, address, self._max_upload_bytes, run.n_users, run.donors_digest)
+        return Query.read(packet, address, self._max_upload_bytes, run.n_users, run.digest)
 
     def _disclosed(self, members: Int64[np.ndarray, " members"]) -> str | None:
         """Who took part, where the server does not know it already."""

@@ -202,7 +202,7 @@ class PrivateSide:
         """Repeat an earlier query of the cohort, for what clients keep in memory between queries."""
         packet = Packet.decode(read_file(self._state.path / file))
         address, run = codec.address_of(packet), self._state.run
-        query = Query.read(packet, address, self._max_upload_bytes, run.n_users, run.donors_digest)
+        query = Query.read(packet, address, self._max_upload_bytes, run.n_users, run.digest)
         self.begin(query)
         for _ in self.computed(query, self.members(query)):
             pass

@@ -82,8 +82,8 @@ class Query:
         schema: blocks that may be sent.
         clip_norm: where the plan adapts it.
         model: SHA-256 of what every organisation is sent alike; empty where it was not computed yet.
-        donors: SHA-256 of the donors that the run was announced with; empty without any. It is never sent: who was told
-            of other donors comes to another `model`, and organisations that signed unequal ones open no sum.
+        announced: SHA-256 of the announcement of the run. It is never sent: who was told of another plan or of other
+            donors comes to another `model`, and organisations that signed unequal ones open no sum.
     """
 
     step: str
@@ -95,7 +95,7 @@ class Query:
     schema: Schema
     clip_norm: float | None = None
     model: str = ""
-    donors: str = ""
+    announced: str = ""
 
     def address(self, run: str, seat: int, counter: int, stage: str, nonce: str = "") -> Address:
         """What a request that serves this query is bound to."""
@@ -111,8 +111,8 @@ class Query:
         return hashlib.sha256(Packet(fields | self._place(), shared).encode()).hexdigest()
 
     def _place(self) -> dict[str, JsonValue]:
-        place: dict[str, JsonValue] = {"round": self.round, "cohort_id": self.cohort_id, "query_id": self.query_id}
-        return place | ({"donors": self.donors} if self.donors else {})
+        place = {"round": self.round, "cohort_id": self.cohort_id, "query_id": self.query_id}
+        return {**place, "announced": self.announced}
 
     def fields(self) -> dict[str, JsonValue]:
         """The small values."""
@@ -146,7 +146,7 @@ class Query:
         }
 
     @classmethod
-    def read(cls, packet: Packet, address: Address, max_bytes: int, population: int, donors: str = "") -> "Query":
+    def read(cls, packet: Packet, address: Address, max_bytes: int, population: int, announced: str = "") -> "Query":
         """The query in a request.
 
         Args:
@@ -154,7 +154,7 @@ class Query:
             address: its address.
             max_bytes: of the largest upload of one user.
             population: users of the run.
-            donors: SHA-256 of those whom the run was announced with; empty without any.
+            announced: SHA-256 of the announcement of the run.
 
         Raises:
             MessageError: something is missing or malformed, or the blocks or the model are not those of the address.
@@ -179,7 +179,7 @@ class Query:
         )
         query = cls(
             given.step, address.round, address.cohort_id, address.query_id, members,
-            message, schema, given.clip_norm, address.model, donors,
+            message, schema, given.clip_norm, address.model, announced,
         )  # fmt: skip
         if query.common_digest() != address.model:
             raise MessageError("the model in the query is not the one that the request is bound to; drop the message")

@@ -200,9 +200,7 @@ class RemoteFederation:
 
         def query(seat: int) -> Query:
             received = _addressed(addressed, self.roster.users[seat])
-            return _bound(
-                Query(MEASURE, t, self.cohorts, 0, None, received, schema, donors=self.announced.donors_digest)
-            )
+            return _bound(Query(MEASURE, t, self.cohorts, 0, None, received, schema, announced=self.announced.digest))
 
         nodes = self._membership.available()
         try:
@@ -247,10 +245,10 @@ class RemoteFederation:
         code = None if each else self.guard.code(schema)
         nodes = self._membership.available() if self._survivors is None else self._survivors
         chosen, clip_norm = self._chosen(context.cohort.round), self.guard.clip_norm(context.step)
-        donors = self.announced.donors_digest
+        announced = self.announced.digest
         model = Query(
             context.step, context.cohort.round, context.cohort.id, context.query_id, None, message, schema, clip_norm,
-            donors=donors,
+            announced=announced,
         ).common_digest()  # fmt: skip
 
         def query(seat: int) -> Query:
@@ -258,7 +256,8 @@ class RemoteFederation:
             taking_part = None if chosen is None else np.intersect1d(hosted, chosen, assume_unique=True)
             return Query(
                 context.step, context.cohort.round, context.cohort.id, context.query_id, taking_part,
-                _addressed(message, hosted if taking_part is None else taking_part), schema, clip_norm, model, donors,
+                _addressed(message, hosted if taking_part is None else taking_part),
+                schema, clip_norm, model, announced,
             )  # fmt: skip
 
         if code is not None and schema:

@@ -100,7 +100,8 @@ class Liar:
     def frame(self, seat, *, step="count", users=None, stage="train.clear", signer=None, **address):
         self.counter += 1
         hosted = self.party.federation.users(seat) if users is None else users
-        query = Query(step, 0, 0, 0, hosted, Message({}), {"counts": Block((self.data.items, 1), bound=1)})
+        schema = {"counts": Block((self.data.items, 1), bound=1)}
+        query = Query(step, 0, 0, 0, hosted, Message({}), schema, announced=self.announced.digest)
         place = query.address(self.announced.run, seat, self.counter, stage, self.nonces[seat])
         bound = {name: getattr(place, name) for name in Address.__slots__} | address
         fields = {"address": bound, "counted": None, **query.fields(), "each": False}

@@ -189,8 +189,23 @@ def test_a_server_cannot_change_donors_in_a_run(federation: Callable[..., Federa
     assert "other settings" in str(server.announce(config=others)["refused"])
 
 
-def test_no_sum_is_opened_over_nodes_that_were_told_of_other_donors(federation: Callable[..., Federation]) -> None:
-    """What each is sent is bound to the donors that it was told of, and unequal ones open nothing."""
+def others_are_donors(config: dict[str, Any]) -> None:
+    config["split"]["donors"] = ["3", "17", "18"]
+
+
+def there_is_less_noise(config: dict[str, Any]) -> None:
+    config["privacy"]["mechanism"]["noise_multiplier"] /= 8
+
+
+def fewer_are_honest(config: dict[str, Any]) -> None:
+    config["privacy"]["mechanism"]["n_min_honest"] += 1
+
+
+@pytest.mark.parametrize("differs", [others_are_donors, there_is_less_noise, fewer_are_honest])
+def test_no_sum_is_opened_over_nodes_that_were_told_of_another_run(
+    federation: Callable[..., Federation], differs: Callable[[dict[str, Any]], None]
+) -> None:
+    """What each is sent is bound to the run that it was told of: to its donors and its noise."""
     f = opening(federation)
     inner = InProcess(f.nodes)
 
@@ -202,7 +217,7 @@ def test_no_sum_is_opened_over_nodes_that_were_told_of_other_donors(federation: 
             if stage == "train.announce":
                 draft = Packet.decode(requests[102][:-SIGNATURE_BYTES])
                 fields = json.loads(json.dumps(dict(draft.fields)))
-                fields["announcement"]["config"]["split"]["donors"] = ["3", "17", "18"]
+                differs(fields["announcement"]["config"])
                 other = f.server.frame("request", Packet(fields).encode())
                 replies = inner.exchange(stage, {**requests, 102: other}, timeout)
                 return {**replies, 102: said_of(f, requests[102], replies[102])}

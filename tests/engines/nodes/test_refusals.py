@@ -145,7 +145,7 @@ def refused_step(federation: Any, step: str) -> tuple[str, int]:
         return codec.answer(f.server.unframe("reply", node.handle(address.stage, frame), 0), frame)
 
     joined = sent(Address(announced.run, 0, 1, "train.announce"), {"announcement": announced.model_dump(mode="json")})
-    query = Query(step, 0, 0, 0, f.shards[0], Message({}), {COUNTS: Block((70,))})
+    query = Query(step, 0, 0, 0, f.shards[0], Message({}), {COUNTS: Block((70,))}, announced=announced.digest)
     bound = query.address(announced.run, 0, 2, "train.clear", joined.text("nonce"))
     said = sent(bound, {**query.fields(), "each": False}, query.arrays())["refused"]
     return str(said), len(node.ledger_of(announced.run).entries)

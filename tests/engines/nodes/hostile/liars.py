@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -41,7 +41,7 @@ class Server:
         self.counter += 1
         by, signer = bound.pop("by", stage), bound.pop("signer", self.f.server)
         honest = asdict(Address(self.announced.run, self.node.party.seat, self.counter, stage, nonce=self.nonce))
-        address = honest | ({} if asked is None else place(asked)) | bound
+        address = honest | ({} if asked is None else place(told(asked, self.announced))) | bound
         request = Packet({"address": address, "counted": None, **(values or {})}, arrays or {}).encode()
         return self.answer(by, signer.frame("request", request))
 
@@ -62,6 +62,11 @@ class Server:
     @property
     def ledger(self) -> Any:
         return self.node.ledger_of(self.announced.run)
+
+
+def told(asked: Query, announced: Announcement) -> Query:
+    """The query as one of a run that was announced so."""
+    return replace(asked, announced=asked.announced or announced.digest)
 
 
 def place(asked: Query) -> dict[str, Any]:
@@ -110,7 +115,7 @@ class MaskedRound:
         terms = {"bits": 32, "length": 70, "threshold": 2, "layout": layout, "signed": True} | wanted
         keys = {seat: f.server.federation.key(seat) for seat in servers}
         self.masking = MaskingServer(Terms(run, session, **terms), directory=keys | dict(directory or {}))
-        self.bound = first.common_digest()
+        self.bound = told(first, next(iter(servers.values())).announced).common_digest()
         self.pending: Mapping[int, bytes] = self.masking.invite(list(servers))
         self.replies: dict[str, dict[int, Packet]] = {}
 

@@ -18,7 +18,7 @@ from privfed.engines.nodes.policy import Policy
 from privfed.engines.nodes.queries import Query
 from privfed.federation import Message
 from privfed.methods.shared.vae_server import COUNTS
-from tests.engines.nodes.hostile.liars import FORGERY, Server, counts, unchanged
+from tests.engines.nodes.hostile.liars import FORGERY, Server, counts, told, unchanged
 
 CLEAR = Policy(allow_simulation=True, mechanisms=("clip_only",), min_own_users=5)
 CLIP = "clip:clip_norm=1.0,order=2"
@@ -68,7 +68,9 @@ def raw(server: Server, text: str, array: np.ndarray | None = None) -> list[Pack
 def header(server: Server, array: list[Any] | None = None, **changes: str) -> str:
     """The header of an honest query, in which some values are written as given."""
     query = counts(server.f, 4)
-    address = query.address(server.announced.run, 0, server.counter + 1, "train.clear", server.nonce)
+    address = told(query, server.announced).address(
+        server.announced.run, 0, server.counter + 1, "train.clear", server.nonce
+    )
     packet = Packet.decode(codec.request(address, {"counted": None, **query.fields(), "each": False}))
     values = {name: json.dumps(value) for name, value in packet.fields.items()} | changes
     listed = ",".join(f'"{name}":{value}' for name, value in values.items())

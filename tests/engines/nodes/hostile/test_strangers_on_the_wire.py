@@ -20,7 +20,7 @@ from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.policy import Policy
 from secure_agg.masking import Identity
 from secure_agg.primitives.keys import SIGNATURE_BYTES
-from tests.engines.nodes.hostile.liars import FORGERY, Server, counts, unchanged
+from tests.engines.nodes.hostile.liars import FORGERY, Server, counts, told, unchanged
 
 CLEAR = Policy(allow_simulation=True, mechanisms=("clip_only",), min_own_users=5, max_message_mib=1)
 CLIP = "clip:clip_norm=1.0,order=2"
@@ -41,7 +41,7 @@ def framed(s: Server, signer: Any, *, kind: str = "request") -> bytes:
     """An honest query that somebody signs."""
     s.counter += 1
     query = counts(s.f, 1)
-    address = query.address(s.announced.run, 0, s.counter, "train.clear", s.nonce)
+    address = told(query, s.announced).address(s.announced.run, 0, s.counter, "train.clear", s.nonce)
     return bytes(signer.frame(kind, codec.request(address, {"counted": None, **query.fields(), "each": False})))
 
 
