@@ -1,0 +1,263 @@
+"""One of two servers that add shares: it receives, proposes a set of uploads, and releases its share of one sum.
+
+    receive    parts of uploads, in any order, until `propose`
+    propose    commit to the uploads that this server holds: their list and its hash, sealed to the other server
+    release    with the other's proposal: the sum of this server's shares over the uploads that both hold, once
+    result     with the other's release: the sum
+
+The set is the intersection of the two proposals, so it is settled once both are made; every release names the hash of
+the set and of both proposals, and `result` opens none that names another. So one server may answer the other's
+proposal with its own proposal and release in one reply.
+"""
+
+import hashlib
+import secrets
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_agg.checks import check_integer
+from secure_agg.encoding.ring import Ring
+from secure_agg.errors import (
+    ConfigurationError,
+    DuplicateMessage,
+    MalformedMessage,
+    MessageRefused,
+    RoundAborted,
+    StaleMessage,
+    TermsRefused,
+    TooFewClients,
+    UnexpectedStage,
+    WrongParty,
+)
+from secure_agg.noise.shares import DistributedNoise
+from secure_agg.primitives.keys import KEY_BYTES, Aead, KeyPair, derive, seal, unseal
+from secure_agg.primitives.prg import RingElements, add_keystreams
+from secure_agg.two_server.terms import SumTerms, roster_digest
+from secure_agg.two_server.uploads import SEED_BYTES, TAG_BYTES, OpenedPart, claimed_client, open_part
+
+_SALT_BYTES = 16
+_ENTRY = struct.Struct(f">I{TAG_BYTES}s")
+_HASH_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TwoServerSum:
+    """What both servers open together.
+
+    Attributes:
+        total: sum of the clients' vectors, and of the servers' noise, ring elements of shape (length,).
+        clients: ids of the clients in it, rising.
+    """
+
+    total: RingElements
+    clients: tuple[int, ...]
+
+
+class SumServer:
+    """One server's side of one sum.
+
+    It must not be built twice for one number: two releases over sets that differ in one client differ by its vector.
+    `last` is the number of the last sum that this server released, kept where it does not go back; `store` is called
+    with the new one before a release is returned.
+
+    Args:
+        terms: of the sum.
+        server: 0, which receives elements, or 1, which receives seeds.
+        keys: this server's key pair, the public part of which is in the terms.
+        directory: Ed25519 public keys of all clients that may take part, as this server knows them.
+        min_clients: this server's own minimum; that of the terms may not be below it.
+        noise: noise that this server adds to its share, sized to suffice alone; `None` adds none.
+        last: round and query of the last sum that this server released in this run.
+        store: keeps the number of this sum.
+
+    Raises:
+        TermsRefused: the terms name another key or roster, a sum below the minimum, or a number that does not follow.
+        ConfigurationError: a server that is neither 0 nor 1, or noise for more than one party.
+    """
+
+    def __init__(
+        self,
+        terms: SumTerms,
+        server: int,
+        keys: KeyPair,
+        directory: Mapping[int, bytes],
+        *,
+        min_clients: int,
+        noise: DistributedNoise | None = None,
+        last: tuple[int, int] | None = None,
+        store: Callable[[tuple[int, int]], None] | None = None,
+    ) -> None:
+        if server not in (0, 1):
+            raise ConfigurationError(f"server is {server!r}; give 0 or 1")
+        if noise is not None and noise.min_honest != 1:
+            raise ConfigurationError(
+                f"noise for {noise.min_honest} parties was given; a server's noise must suffice alone, so size it for 1"
+            )
+        minimum = check_integer("min_clients", min_clients, minimum=2)
+        if terms.servers[server] != keys.public or terms.roster != roster_digest(directory):
+            raise TermsRefused(f"the terms name another key or roster than server {server} has; it takes no part")
+        if terms.min_clients < minimum:
+            raise TermsRefused(
+                f"the terms allow a sum of {terms.min_clients} clients; this server's minimum is {minimum}"
+            )
+        if last is not None and terms.number <= last:
+            raise TermsRefused(f"round and query {terms.number} do not follow {last}, which this server released")
+        self.terms, self.server = terms, server
+        self._keys, self._directory, self._noise, self._store = keys, directory, noise, store
+        self._held: dict[int, OpenedPart] = {}
+        self._proposal = b""
+        self._agreed: tuple[int, ...] = ()
+        self._over = False
+        self._hash = b""
+        self._share: RingElements | None = None
+
+    @property
+    def received(self) -> frozenset[int]:
+        """Clients whose part this server holds."""
+        return frozenset(self._held)
+
+    def receive(self, part: bytes) -> int:
+        """Take in one client's part; returns the client.
+
+        Raises:
+            MessageRefused: not this client's part for this server and sum, a second one, or after `propose`.
+        """
+        if self._proposal:
+            raise UnexpectedStage("this server has proposed its set already, so the part is dropped")
+        client = claimed_client(part, self.terms, self.server)
+        if client in self._held:
+            raise DuplicateMessage(f"a part of client {client} is here already; the second one is dropped")
+        if client not in self._directory:
+            raise WrongParty(f"client {client} is not on the roster; its part is dropped")
+        opened = open_part(part, self.terms, self.server, self._keys, self._directory[client])
+        self._check_share(opened)
+        self._held[client] = opened
+        return client
+
+    def propose(self) -> bytes:
+        """Commit to the uploads that this server holds, for the other server; the same bytes at every call."""
+        if not self._proposal:
+            listed = b"".join(_ENTRY.pack(client, self._held[client].tag) for client in sorted(self._held))
+            self._proposal = self._seal("proposal", hashlib.sha256(listed).digest() + listed)
+        return self._proposal
+
+    def release(self, proposal: bytes) -> bytes:
+        """This server's share of the sum over the uploads in both proposals, for the other server; once.
+
+        Args:
+            proposal: of the other server.
+
+        Raises:
+            MessageRefused: not a proposal of the other server for this sum.
+            UnexpectedStage: before `propose`, or a second time.
+            TooFewClients: fewer uploads in common than the minimum; nothing is released, now or later.
+        """
+        if not self._proposal or self._over:
+            raise UnexpectedStage("a server proposes first, and releases its share of a sum once")
+        theirs = self._read_proposal(proposal)
+        agreed = tuple(client for client in sorted(self._held) if theirs.get(client) == self._held[client].tag)
+        self._over = True
+        if len(agreed) < self.terms.min_clients:
+            self._held.clear()
+            raise TooFewClients(
+                f"{len(agreed)} uploads reached both servers and {self.terms.min_clients} are needed; none is released"
+            )
+        first, second = sorted((self._proposal, proposal))
+        self._agreed = agreed
+        listed = b"".join(_ENTRY.pack(client, self._held[client].tag) for client in agreed)
+        self._hash = hashlib.sha256(b"".join(hashlib.sha256(one).digest() for one in (listed, first, second))).digest()
+        self._share = self._sum_of_shares(agreed)
+        self._held.clear()
+        if self._store is not None:
+            self._store(self.terms.number)
+        return self._seal("release", self._hash + self.terms.ring.pack(self._share).tobytes())
+
+    def result(self, release: bytes) -> TwoServerSum:
+        """The sum, from both servers' shares.
+
+        Args:
+            release: of the other server.
+
+        Raises:
+            UnexpectedStage: before `release`.
+            MessageRefused: not a release of the other server, or one over another set or other proposals.
+        """
+        if self._share is None:
+            raise UnexpectedStage("a server opens a sum after it has released its own share")
+        plain, ring = self._unseal("release", release), self.terms.ring
+        if len(plain) != _HASH_BYTES + ring.packed_bytes(self.terms.length):
+            raise MalformedMessage(
+                f"a release of {len(plain)} bytes was given, which is none of {self.terms.length} elements"
+            )
+        if plain[:_HASH_BYTES] != self._hash:
+            raise MessageRefused("the other server released a sum over another set of uploads; nothing is opened")
+        theirs = ring.unpack(memoryview(plain)[_HASH_BYTES:], self.terms.length)
+        return TwoServerSum(ring.sum([self._share, theirs]), self._agreed)
+
+    def _check_share(self, opened: OpenedPart) -> None:
+        expected = self.terms.ring.packed_bytes(self.terms.length) if self.server == 0 else SEED_BYTES
+        if len(opened.share) != expected:
+            raise MalformedMessage(f"client {opened.client} sealed {len(opened.share)} bytes; {expected} were expected")
+        if self.server == 0:
+            self.terms.ring.unpack(opened.share, self.terms.length)
+
+    def _sum_of_shares(self, clients: tuple[int, ...]) -> RingElements:
+        shares = [self._held[client].share for client in clients]
+        total = sum_of_elements(self.terms, shares) if self.server == 0 else sum_of_seeds(self.terms, shares)
+        if self._noise is not None:
+            np.add(total, drawn(self._noise, self.terms.ring, self.terms.length), out=total)
+        return self.terms.ring.reduce_(total)
+
+    def _read_proposal(self, proposal: bytes) -> dict[int, bytes]:
+        plain = self._unseal("proposal", proposal)
+        hashed, listed = plain[:_HASH_BYTES], plain[_HASH_BYTES:]
+        if len(listed) % _ENTRY.size or hashed != hashlib.sha256(listed).digest():
+            raise MalformedMessage("the other server's proposal is no list of uploads with its hash; drop it")
+        entries = list(_ENTRY.iter_unpack(listed))
+        theirs = dict(entries)
+        if len(theirs) != len(entries):
+            raise MalformedMessage("the other server's proposal names a client twice; drop it")
+        return theirs
+
+    def _seal(self, what: str, plain: bytes) -> bytes:
+        salt = secrets.token_bytes(_SALT_BYTES)
+        return salt + seal(Aead.AES256_GCM, self._channel_key(what, self.server, salt), plain, salt)
+
+    def _unseal(self, what: str, sealed: bytes) -> bytes:
+        salt, other = sealed[:_SALT_BYTES], 1 - self.server
+        try:
+            return unseal(Aead.AES256_GCM, self._channel_key(what, other, salt), sealed[_SALT_BYTES:], salt)
+        except RoundAborted as refused:
+            raise StaleMessage(
+                f"the {what} is not one of server {other} for this sum; ask that server for it again"
+            ) from refused
+
+    def _channel_key(self, what: str, sender: int, salt: bytes) -> bytes:
+        agreed = self._keys.agree(self.terms.servers[1 - self.server])
+        parts = [what.encode(), bytes([sender]), salt]
+        return derive(agreed, KEY_BYTES, label="two-server channel", context=self.terms.context, parts=parts)
+
+
+def sum_of_elements(terms: SumTerms, shares: list[bytes]) -> RingElements:
+    """Sum of server 0's shares: packed elements, each unpacked while it is added."""
+    total = terms.ring.zeros(terms.length)
+    for share in shares:
+        np.add(total, terms.ring.unpack(share, terms.length), out=total)
+    return terms.ring.reduce_(total)
+
+
+def sum_of_seeds(terms: SumTerms, seeds: list[bytes]) -> RingElements:
+    """Sum of server 1's shares: the keystreams of all seeds, added while they are in cache."""
+    total = terms.ring.zeros(terms.length)
+    add_keystreams(total, plus=seeds)
+    return terms.ring.reduce_(total)
+
+
+def drawn(noise: DistributedNoise, ring: Ring, length: int) -> NDArray[np.unsignedinteger]:
+    """A server's noise as ring elements, from the operating system's randomness."""
+    integers = noise.sample(length)
+    return ring.reduce_(integers.astype(ring.dtype))
