@@ -17,8 +17,6 @@ import numpy as np
 
 from benchmarks import harness
 from secure_agg.two_server import Identity, KeyPair, SumClient, SumServer, SumTerms, roster_digest
-from secure_agg.two_server.client import masked_elements
-from secure_agg.two_server.server import sum_of_elements, sum_of_seeds
 
 DEVICES, SILENT, LOST = 1000, 0.3, 100
 BITS, LENGTH = 32, 32
@@ -74,14 +72,13 @@ def shares(draw: np.random.Generator, number: int, _: Parties) -> bool:
     silent, arrives = fates(draw)
     seeds = draw.bytes(32 * DEVICES)
     sent = {
-        client: (masked_elements(terms, vectors[client], seeds[32 * client :][:32]), seeds[32 * client :][:32])
+        client: terms.shares.split(b"", vectors[client], seeds[32 * client :][:32])
         for client in np.flatnonzero(~silent).tolist()
     }
     held = [{client: parts[place] for client, parts in sent.items() if arrives[client, place]} for place in (0, 1)]
     both = sorted(held[0].keys() & held[1].keys())
-    total = terms.ring.sum(
-        [sum_of_elements(terms, [held[0][c] for c in both]), sum_of_seeds(terms, [held[1][c] for c in both])]
-    )
+    sums = (terms.shares.sum(place, [held[place][client] for client in both], None) for place in (0, 1))
+    total = terms.shares.combine(*sums)
     return np.array_equal(total, vectors[arrives.all(1)].sum(0, dtype=np.uint32))
 
 

@@ -13,13 +13,16 @@ What one server alone learns of a vector: nothing, as long as AES-256 in counter
 sees elements under an unknown keystream and server 1 a seed that is drawn independently of them. Both together learn
 everything. Each server enforces its own smallest sum over clients that its own directory knows, counts a client once,
 and releases one sum per number; so an honest server suffices for all three. A server may leave clients out, may make
-the sum wrong, and sees who takes part. A client may send any vector: see `NormBound` for refusing those outside a clip.
+the sum wrong, and sees who takes part. A client may send any vector, unless the terms bound its norm
+(`max_squared_norm`): then it proves the bound, and the servers leave it out otherwise.
 
 Noise: clients add shares of noise before they upload (`secure_agg.noise`), or each server adds its own to its share
 (`noise=`), which holds against the other server and against whoever sees the total, at twice the variance.
 
-    terms      what a sum is bound to           server     what a server does, and the set that both agree on
-    uploads    one client's message, sealed     client     what a client does, and what it refuses
+    terms      what a sum is bound to           server       what a server does, and the set that both agree on
+    uploads    one client's message, sealed     client       what a client does, and what it refuses
+    shares     in the ring, or with a proof     norm_proof   refusing vectors outside a clip
+    field      arithmetic of the proofs         products     proofs that shared inner products are right
 
 Sources: additive shares compressed to seeds as in Corrigan-Gibbs and Boneh, "Prio: Private, Robust, and Scalable
 Computation of Aggregate Statistics" (NSDI 2017); the set of uploads that two servers agree on before they release as in
@@ -28,7 +31,8 @@ the Distributed Aggregation Protocol of the IETF's PPM group.
 
 from secure_agg.primitives.keys import Identity, KeyPair
 from secure_agg.two_server.client import SumClient
+from secure_agg.two_server.norm_proof import NormBound
 from secure_agg.two_server.server import SumServer, TwoServerSum
 from secure_agg.two_server.terms import SumTerms, roster_digest
 
-__all__ = ["Identity", "KeyPair", "SumClient", "SumServer", "SumTerms", "TwoServerSum", "roster_digest"]
+__all__ = ["Identity", "KeyPair", "NormBound", "SumClient", "SumServer", "SumTerms", "TwoServerSum", "roster_digest"]

@@ -5,9 +5,10 @@ import secrets
 from secure_agg.checks import check_integer
 from secure_agg.errors import ConfigurationError, StaleMessage, TermsRefused
 from secure_agg.primitives.keys import Identity
-from secure_agg.primitives.prg import RingElements, add_keystreams
+from secure_agg.primitives.prg import RingElements
+from secure_agg.two_server.shares import SEED_BYTES
 from secure_agg.two_server.terms import MAX_CLIENTS, SumTerms
-from secure_agg.two_server.uploads import SEED_BYTES, make_parts
+from secure_agg.two_server.uploads import make_parts
 
 
 class SumClient:
@@ -51,21 +52,20 @@ class SumClient:
 
         Args:
             terms: of the sum.
-            elements: the client's vector, `[length]`.
+            elements: the client's vector, `[length]`; read as centred integers where the terms bound their norm.
 
         Raises:
             TermsRefused: other servers, another run or roster, or a smaller sum than this client accepts.
             StaleMessage: a number that this client answered already, or an earlier one.
-            ConfigurationError: elements of another ring or length.
+            ConfigurationError: elements of another ring or length, or outside the bound.
         """
         self._check(terms)
         terms.ring.check(elements)
         if elements.shape != (terms.length,):
             raise ConfigurationError(f"elements of shape {elements.shape} were given; give ({terms.length},)")
-        seed = secrets.token_bytes(SEED_BYTES)
-        masked = masked_elements(terms, elements, seed)
+        shares = terms.shares.split(terms.client_context(self.client), elements, secrets.token_bytes(SEED_BYTES))
         self.last = terms.number
-        return make_parts(terms, self.client, self._identity, (masked, seed))
+        return make_parts(terms, self.client, self._identity, shares)
 
     def _check(self, terms: SumTerms) -> None:
         if terms.run != self._run or terms.servers != self._servers or terms.roster != self._roster:
@@ -76,10 +76,3 @@ class SumClient:
             )
         if self.last is not None and terms.number <= self.last:
             raise StaleMessage(f"round and query {terms.number} do not follow {self.last}, which this client answered")
-
-
-def masked_elements(terms: SumTerms, elements: RingElements, seed: bytes) -> bytes:
-    """Server 0's share: the elements less the keystream of server 1's seed, packed."""
-    remainder: RingElements = elements.copy()
-    add_keystreams(remainder, plus=[], minus=[seed])
-    return terms.ring.pack(terms.ring.reduce_(remainder)).tobytes()

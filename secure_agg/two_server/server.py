@@ -1,13 +1,14 @@
 """One of two servers that add shares: it receives, proposes a set of uploads, and releases its share of one sum.
 
     receive    parts of uploads, in any order, until `propose`
-    propose    commit to the uploads that this server holds: their list and its hash, sealed to the other server
-    release    with the other's proposal: the sum of this server's shares over the uploads that both hold, once
+    propose    commit to the uploads that this server holds: their list and its hash, sealed to the other server, with
+               what their proofs open
+    release    with the other's proposal: the sum of this server's shares over the uploads that both accept, once
     result     with the other's release: the sum
 
-The set is the intersection of the two proposals, so it is settled once both are made; every release names the hash of
-the set and of both proposals, and `result` opens none that names another. So one server may answer the other's
-proposal with its own proposal and release in one reply.
+The set is the intersection of the two proposals less the uploads whose proofs fail, so it is settled once both are
+made; every release names the hash of the set and of both proposals, and `result` opens none that names another. So one
+server may answer the other's proposal with its own proposal and release in one reply.
 """
 
 import hashlib
@@ -16,11 +17,7 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from secure_agg.checks import check_integer
-from secure_agg.encoding.ring import Ring
 from secure_agg.errors import (
     ConfigurationError,
     DuplicateMessage,
@@ -34,13 +31,13 @@ from secure_agg.errors import (
     WrongParty,
 )
 from secure_agg.noise.shares import DistributedNoise
-from secure_agg.primitives.keys import KEY_BYTES, Aead, KeyPair, derive, seal, unseal
-from secure_agg.primitives.prg import RingElements, add_keystreams
+from secure_agg.primitives.keys import KEY_BYTES, Aead, KeyPair, derive, length_prefixed, seal, unseal
+from secure_agg.primitives.prg import RingElements
 from secure_agg.two_server.terms import SumTerms, roster_digest
-from secure_agg.two_server.uploads import SEED_BYTES, TAG_BYTES, OpenedPart, claimed_client, open_part
+from secure_agg.two_server.uploads import TAG_BYTES, OpenedPart, claimed_client, open_part
 
 _SALT_BYTES = 16
-_ENTRY = struct.Struct(f">I{TAG_BYTES}s")
+_AGREED = struct.Struct(f">I{TAG_BYTES}s")
 _HASH_BYTES = 32
 
 
@@ -108,12 +105,14 @@ class SumServer:
             raise TermsRefused(f"round and query {terms.number} do not follow {last}, which this server released")
         self.terms, self.server = terms, server
         self._keys, self._directory, self._noise, self._store = keys, directory, noise, store
-        self._held: dict[int, OpenedPart] = {}
+        self._shares, self._agreed_key = terms.shares, keys.agree(terms.servers[1 - server])
+        self._entry = struct.Struct(f">I{TAG_BYTES}s{self._shares.verifier_bytes}s")
+        self._held: dict[int, tuple[OpenedPart, bytes]] = {}
         self._proposal = b""
         self._agreed: tuple[int, ...] = ()
         self._over = False
         self._hash = b""
-        self._share: RingElements | None = None
+        self._share = b""
 
     @property
     def received(self) -> frozenset[int]:
@@ -134,19 +133,23 @@ class SumServer:
         if client not in self._directory:
             raise WrongParty(f"client {client} is not on the roster; its part is dropped")
         opened = open_part(part, self.terms, self.server, self._keys, self._directory[client])
-        self._check_share(opened)
-        self._held[client] = opened
+        self._shares.check(self.server, opened.share)
+        key = self._derive("query", 0, client.to_bytes(4, "big") + opened.tag)
+        context = self.terms.client_context(client)
+        self._held[client] = opened, self._shares.verifier(context, self.server, opened.share, key)
         return client
 
     def propose(self) -> bytes:
         """Commit to the uploads that this server holds, for the other server; the same bytes at every call."""
         if not self._proposal:
-            listed = b"".join(_ENTRY.pack(client, self._held[client].tag) for client in sorted(self._held))
+            listed = b"".join(
+                self._entry.pack(client, part.tag, verifier) for client, (part, verifier) in sorted(self._held.items())
+            )
             self._proposal = self._seal("proposal", hashlib.sha256(listed).digest() + listed)
         return self._proposal
 
     def release(self, proposal: bytes) -> bytes:
-        """This server's share of the sum over the uploads in both proposals, for the other server; once.
+        """This server's share of the sum over the uploads that both servers accept, for the other server; once.
 
         Args:
             proposal: of the other server.
@@ -154,27 +157,29 @@ class SumServer:
         Raises:
             MessageRefused: not a proposal of the other server for this sum.
             UnexpectedStage: before `propose`, or a second time.
-            TooFewClients: fewer uploads in common than the minimum; nothing is released, now or later.
+            TooFewClients: fewer accepted uploads than the minimum; nothing is released, now or later.
         """
         if not self._proposal or self._over:
             raise UnexpectedStage("a server proposes first, and releases its share of a sum once")
         theirs = self._read_proposal(proposal)
-        agreed = tuple(client for client in sorted(self._held) if theirs.get(client) == self._held[client].tag)
+        agreed = tuple(
+            client for client in sorted(self._held) if client in theirs and self._accepts(client, *theirs[client])
+        )
         self._over = True
         if len(agreed) < self.terms.min_clients:
             self._held.clear()
             raise TooFewClients(
-                f"{len(agreed)} uploads reached both servers and {self.terms.min_clients} are needed; none is released"
+                f"{len(agreed)} uploads are accepted by both servers and {self.terms.min_clients} are needed"
             )
-        first, second = sorted((self._proposal, proposal))
-        self._agreed = agreed
-        listed = b"".join(_ENTRY.pack(client, self._held[client].tag) for client in agreed)
-        self._hash = hashlib.sha256(b"".join(hashlib.sha256(one).digest() for one in (listed, first, second))).digest()
-        self._share = self._sum_of_shares(agreed)
+        listed = b"".join(_AGREED.pack(client, self._held[client][0].tag) for client in agreed)
+        settled = (listed, *sorted((self._proposal, proposal)))
+        self._agreed, self._hash = agreed, hashlib.sha256(length_prefixed(*settled)).digest()
+        noise = None if self._noise is None else self._noise.sample(self.terms.length)
+        self._share = self._shares.sum(self.server, [self._held[client][0].share for client in agreed], noise)
         self._held.clear()
         if self._store is not None:
             self._store(self.terms.number)
-        return self._seal("release", self._hash + self.terms.ring.pack(self._share).tobytes())
+        return self._seal("release", self._hash + self._share)
 
     def result(self, release: bytes) -> TwoServerSum:
         """The sum, from both servers' shares.
@@ -186,38 +191,24 @@ class SumServer:
             UnexpectedStage: before `release`.
             MessageRefused: not a release of the other server, or one over another set or other proposals.
         """
-        if self._share is None:
+        if not self._share:
             raise UnexpectedStage("a server opens a sum after it has released its own share")
-        plain, ring = self._unseal("release", release), self.terms.ring
-        if len(plain) != _HASH_BYTES + ring.packed_bytes(self.terms.length):
-            raise MalformedMessage(
-                f"a release of {len(plain)} bytes was given, which is none of {self.terms.length} elements"
-            )
+        plain = self._unseal("release", release)
         if plain[:_HASH_BYTES] != self._hash:
             raise MessageRefused("the other server released a sum over another set of uploads; nothing is opened")
-        theirs = ring.unpack(memoryview(plain)[_HASH_BYTES:], self.terms.length)
-        return TwoServerSum(ring.sum([self._share, theirs]), self._agreed)
+        return TwoServerSum(self._shares.combine(self._share, plain[_HASH_BYTES:]), self._agreed)
 
-    def _check_share(self, opened: OpenedPart) -> None:
-        expected = self.terms.ring.packed_bytes(self.terms.length) if self.server == 0 else SEED_BYTES
-        if len(opened.share) != expected:
-            raise MalformedMessage(f"client {opened.client} sealed {len(opened.share)} bytes; {expected} were expected")
-        if self.server == 0:
-            self.terms.ring.unpack(opened.share, self.terms.length)
+    def _accepts(self, client: int, tag: bytes, verifier: bytes) -> bool:
+        part, own = self._held[client]
+        first, second = (own, verifier) if self.server == 0 else (verifier, own)
+        return part.tag == tag and self._shares.accepts(first, second)
 
-    def _sum_of_shares(self, clients: tuple[int, ...]) -> RingElements:
-        shares = [self._held[client].share for client in clients]
-        total = sum_of_elements(self.terms, shares) if self.server == 0 else sum_of_seeds(self.terms, shares)
-        if self._noise is not None:
-            np.add(total, drawn(self._noise, self.terms.ring, self.terms.length), out=total)
-        return self.terms.ring.reduce_(total)
-
-    def _read_proposal(self, proposal: bytes) -> dict[int, bytes]:
+    def _read_proposal(self, proposal: bytes) -> dict[int, tuple[bytes, bytes]]:
         plain = self._unseal("proposal", proposal)
         hashed, listed = plain[:_HASH_BYTES], plain[_HASH_BYTES:]
-        if len(listed) % _ENTRY.size or hashed != hashlib.sha256(listed).digest():
+        if len(listed) % self._entry.size or hashed != hashlib.sha256(listed).digest():
             raise MalformedMessage("the other server's proposal is no list of uploads with its hash; drop it")
-        entries = list(_ENTRY.iter_unpack(listed))
+        entries = [(client, (tag, verifier)) for client, tag, verifier in self._entry.iter_unpack(listed)]
         theirs = dict(entries)
         if len(theirs) != len(entries):
             raise MalformedMessage("the other server's proposal names a client twice; drop it")
@@ -225,39 +216,18 @@ class SumServer:
 
     def _seal(self, what: str, plain: bytes) -> bytes:
         salt = secrets.token_bytes(_SALT_BYTES)
-        return salt + seal(Aead.AES256_GCM, self._channel_key(what, self.server, salt), plain, salt)
+        return salt + seal(Aead.AES256_GCM, self._derive(what, self.server, salt), plain, salt)
 
     def _unseal(self, what: str, sealed: bytes) -> bytes:
         salt, other = sealed[:_SALT_BYTES], 1 - self.server
         try:
-            return unseal(Aead.AES256_GCM, self._channel_key(what, other, salt), sealed[_SALT_BYTES:], salt)
+            return unseal(Aead.AES256_GCM, self._derive(what, other, salt), sealed[_SALT_BYTES:], salt)
         except RoundAborted as refused:
             raise StaleMessage(
                 f"the {what} is not one of server {other} for this sum; ask that server for it again"
             ) from refused
 
-    def _channel_key(self, what: str, sender: int, salt: bytes) -> bytes:
-        agreed = self._keys.agree(self.terms.servers[1 - self.server])
+    def _derive(self, what: str, sender: int, salt: bytes) -> bytes:
+        """A key of both servers for one purpose."""
         parts = [what.encode(), bytes([sender]), salt]
-        return derive(agreed, KEY_BYTES, label="two-server channel", context=self.terms.context, parts=parts)
-
-
-def sum_of_elements(terms: SumTerms, shares: list[bytes]) -> RingElements:
-    """Sum of server 0's shares: packed elements, each unpacked while it is added."""
-    total = terms.ring.zeros(terms.length)
-    for share in shares:
-        np.add(total, terms.ring.unpack(share, terms.length), out=total)
-    return terms.ring.reduce_(total)
-
-
-def sum_of_seeds(terms: SumTerms, seeds: list[bytes]) -> RingElements:
-    """Sum of server 1's shares: the keystreams of all seeds, added while they are in cache."""
-    total = terms.ring.zeros(terms.length)
-    add_keystreams(total, plus=seeds)
-    return terms.ring.reduce_(total)
-
-
-def drawn(noise: DistributedNoise, ring: Ring, length: int) -> NDArray[np.unsignedinteger]:
-    """A server's noise as ring elements, from the operating system's randomness."""
-    integers = noise.sample(length)
-    return ring.reduce_(integers.astype(ring.dtype))
+        return derive(self._agreed_key, KEY_BYTES, label="two-server channel", context=self.terms.context, parts=parts)

@@ -2,7 +2,7 @@
 
     part    magic "SA2S", version (1 byte), server (1), client (4), run (16), round (8), query (4),
             ephemeral X25519 key (32), sealed share, Ed25519 signature (64)
-    share   of server 0 the packed elements less the keystream of a seed, of server 1 the seed (32)
+    share   as `shares` makes it: of server 1 a seed (32), and what a proof needs besides
 
 Numbers are big-endian. Both parts carry the same ephemeral key, which names the upload: two parts that were not made
 together are told apart by it. The key that seals a part is derived from the agreement of the ephemeral key with the
@@ -18,7 +18,6 @@ from secure_agg.primitives.keys import KEY_BYTES, SIGNATURE_BYTES, Aead, Identit
 from secure_agg.primitives.keys import TAG_BYTES as _AEAD_BYTES
 from secure_agg.two_server.terms import PROTOCOL_VERSION, SumTerms
 
-SEED_BYTES = 32
 TAG_BYTES = 16
 
 _MAGIC = b"SA2S"
