@@ -288,7 +288,7 @@ def _bits(numbers: NDArray[np.int64], widths: list[int]) -> Elements:
 
 
 def _powers(count: int) -> Elements:
-    return np.left_shift(np.uint64(1), np.arange(count, dtype=np.uint64))
+    return np.array([1 << place for place in range(count)], np.uint64)
 
 
 def _vector_hash(context: bytes, blind: bytes, share: Elements) -> bytes:
