@@ -23,6 +23,7 @@ Noise: clients add shares of noise before they upload (`secure_agg.noise`), or e
     uploads    one client's message, sealed     client       what a client does, and what it refuses
     shares     in the ring, or with a proof     norm_proof   refusing vectors outside a clip
     field      arithmetic of the proofs         products     proofs that shared inner products are right
+    simulation all parties in one process
 
 Sources: additive shares compressed to seeds as in Corrigan-Gibbs and Boneh, "Prio: Private, Robust, and Scalable
 Computation of Aggregate Statistics" (NSDI 2017); the set of uploads that two servers agree on before they release as in
@@ -33,6 +34,18 @@ from secure_agg.primitives.keys import Identity, KeyPair
 from secure_agg.two_server.client import SumClient
 from secure_agg.two_server.norm_proof import NormBound
 from secure_agg.two_server.server import SumServer, TwoServerSum
+from secure_agg.two_server.simulation import TwoServerResult, aggregate_between_two
 from secure_agg.two_server.terms import SumTerms, roster_digest
 
-__all__ = ["Identity", "KeyPair", "NormBound", "SumClient", "SumServer", "SumTerms", "TwoServerSum", "roster_digest"]
+__all__ = [
+    "Identity",
+    "KeyPair",
+    "NormBound",
+    "SumClient",
+    "SumServer",
+    "SumTerms",
+    "TwoServerResult",
+    "TwoServerSum",
+    "aggregate_between_two",
+    "roster_digest",
+]

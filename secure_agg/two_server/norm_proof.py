@@ -284,7 +284,8 @@ def _all_within(sums: NDArray[np.int64], half_range: int) -> bool:
 def _bits(numbers: NDArray[np.int64], widths: list[int]) -> Elements:
     """The bits of all numbers, lowest first, in as many places as each has."""
     places = np.concatenate([np.arange(width) for width in widths])
-    return ((np.repeat(numbers, widths) >> places) & 1).astype(np.uint64)
+    bits: Elements = ((np.repeat(numbers, widths) >> places) & 1).astype(np.uint64)
+    return bits
 
 
 def _powers(count: int) -> Elements:

@@ -73,7 +73,8 @@ class SumServer:
 
     Raises:
         TermsRefused: the terms name another key or roster, a sum below the minimum, or a number that does not follow.
-        ConfigurationError: a server that is neither 0 nor 1, or noise for more than one party.
+        ConfigurationError: a server that is neither 0 nor 1, or noise for more than one party or of too large a
+            deviation to be drawn.
     """
 
     def __init__(
@@ -94,6 +95,8 @@ class SumServer:
             raise ConfigurationError(
                 f"noise for {noise.min_honest} parties was given; a server's noise must suffice alone, so size it for 1"
             )
+        if noise is not None:
+            noise.sample(1)
         minimum = check_integer("min_clients", min_clients, minimum=2)
         if terms.servers[server] != keys.public or terms.roster != roster_digest(directory):
             raise TermsRefused(f"the terms name another key or roster than server {server} has; it takes no part")
