@@ -33,7 +33,7 @@ the Distributed Aggregation Protocol of the IETF's PPM group.
 from secure_agg.primitives.keys import Identity, KeyPair
 from secure_agg.two_server.client import SumClient
 from secure_agg.two_server.norm_proof import NormBound
-from secure_agg.two_server.server import SumServer, TwoServerSum
+from secure_agg.two_server.server import SumResult, SumServer
 from secure_agg.two_server.simulation import TwoServerResult, aggregate_between_two
 from secure_agg.two_server.terms import SumTerms, roster_digest
 
@@ -42,10 +42,10 @@ __all__ = [
     "KeyPair",
     "NormBound",
     "SumClient",
+    "SumResult",
     "SumServer",
     "SumTerms",
     "TwoServerResult",
-    "TwoServerSum",
     "aggregate_between_two",
     "roster_digest",
 ]

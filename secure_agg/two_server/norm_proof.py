@@ -123,7 +123,7 @@ class NormBound:
     @property
     def verifier_bytes(self) -> int:
         """Bytes that each server opens to the other."""
-        return _HASH_BYTES + field.ELEMENT_BYTES * (1 + sum(proof.opened for proof in self.proofs))
+        return _HASH_BYTES + field.ELEMENT_BYTES * (1 + sum(proof.revealed for proof in self.proofs))
 
     def prove(self, context: bytes, vector: NDArray[np.int64], seed: bytes | None = None) -> tuple[bytes, bytes]:
         """The shares of a vector with the proof of its norm, for server 0 and server 1.
@@ -237,9 +237,9 @@ class NormBound:
             return False
         opened = opened[1:]
         for proof in self.proofs:
-            if not proof.holds(opened[: proof.opened]):
+            if not proof.holds(opened[: proof.revealed]):
                 return False
-            opened = opened[proof.opened :]
+            opened = opened[proof.revealed :]
         return True
 
     def _checked(

@@ -62,7 +62,7 @@ class ProductProof:
         return self.wires + 2 * self.order
 
     @property
-    def opened(self) -> int:
+    def revealed(self) -> int:
         """Elements that each verifier opens."""
         return self.wires + 1
 
@@ -81,7 +81,7 @@ class ProductProof:
         return np.concatenate([front, values])
 
     def query(self, vectors: list[Elements], proof: Elements, point: int) -> tuple[Elements, Elements]:
-        """One verifier's shares: of all inner products together, and of what is opened, `[opened]`.
+        """One verifier's shares: of all inner products together, and of what is revealed, `[revealed]`.
 
         Args:
             vectors: its shares of the vectors.
@@ -95,9 +95,9 @@ class ProductProof:
         rows = math.ceil(self.length / self.width)
         return field.total(values[2 : 2 * rows + 1 : 2]), np.concatenate([at_point, product[None]])
 
-    def holds(self, opened: Elements) -> bool:
-        """Whether what was opened, `[opened]`, is what a right proof opens."""
-        return bool(self._products(opened[None, :-1])[0] == opened[-1])
+    def holds(self, revealed: Elements) -> bool:
+        """Whether what was revealed, `[revealed]`, is what a right proof opens."""
+        return bool(self._products(revealed[None, :-1])[0] == revealed[-1])
 
     def _columns(self, vectors: list[Elements], front: Elements) -> Elements:
         """`[order, wires]`: the front, the rows, zeros."""

@@ -34,7 +34,7 @@ from secure_agg.noise.shares import DistributedNoise
 from secure_agg.primitives.keys import KEY_BYTES, Aead, KeyPair, derive, length_prefixed, seal, unseal
 from secure_agg.primitives.prg import RingElements
 from secure_agg.two_server.terms import SumTerms, roster_digest
-from secure_agg.two_server.uploads import TAG_BYTES, OpenedPart, claimed_client, open_part
+from secure_agg.two_server.uploads import TAG_BYTES, UploadPart, claimed_client, open_part
 
 _SALT_BYTES = 16
 _AGREED = struct.Struct(f">I{TAG_BYTES}s")
@@ -42,7 +42,7 @@ _HASH_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TwoServerSum:
+class SumResult:
     """What both servers open together.
 
     Attributes:
@@ -110,7 +110,7 @@ class SumServer:
         self._keys, self._directory, self._noise, self._store = keys, directory, noise, store
         self._shares, self._agreed_key = terms.shares, keys.agree(terms.servers[1 - server])
         self._entry = struct.Struct(f">I{TAG_BYTES}s{self._shares.verifier_bytes}s")
-        self._held: dict[int, tuple[OpenedPart, bytes]] = {}
+        self._held: dict[int, tuple[UploadPart, bytes]] = {}
         self._proposal = b""
         self._agreed: tuple[int, ...] = ()
         self._over = False
@@ -184,7 +184,7 @@ class SumServer:
             self._store(self.terms.number)
         return self._seal("release", self._hash + self._share)
 
-    def result(self, release: bytes) -> TwoServerSum:
+    def result(self, release: bytes) -> SumResult:
         """The sum, from both servers' shares.
 
         Args:
@@ -199,7 +199,7 @@ class SumServer:
         plain = self._unseal("release", release)
         if plain[:_HASH_BYTES] != self._hash:
             raise MessageRefused("the other server released a sum over another set of uploads; nothing is opened")
-        return TwoServerSum(self._shares.combine(self._share, plain[_HASH_BYTES:]), self._agreed)
+        return SumResult(self._shares.combine(self._share, plain[_HASH_BYTES:]), self._agreed)
 
     def _accepts(self, client: int, tag: bytes, verifier: bytes) -> bool:
         part, own = self._held[client]

@@ -15,8 +15,8 @@ from secure_agg.two_server.norm_proof import NormBound
 SEED_BYTES = 32
 
 
-class Shares(Protocol):
-    """Splitting, checking and adding."""
+class Splitting(Protocol):
+    """How vectors are split, checked and added."""
 
     @property
     def verifier_bytes(self) -> int:
@@ -137,6 +137,6 @@ class ProvenShares:
         return self._ring.from_integers(field.centred(field.add(*parts)))
 
 
-def shares_of(ring: Ring, length: int, max_squared_norm: int) -> Shares:
+def shares_of(ring: Ring, length: int, max_squared_norm: int) -> Splitting:
     """Shares in the ring, or with a proof where a squared norm above 0 is given."""
     return ProvenShares(NormBound(length, max_squared_norm)) if max_squared_norm else RingShares(ring, length)

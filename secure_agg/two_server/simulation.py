@@ -43,7 +43,7 @@ def aggregate_between_two(
     bound: bytes = bytes(32),
     max_squared_norm: int = 0,
     silent: Collection[int] = (),
-    lost: Collection[tuple[int, int]] = (),
+    undelivered: Collection[tuple[int, int]] = (),
 ) -> TwoServerResult:
     """Run one sum with all parties in this process.
 
@@ -57,7 +57,7 @@ def aggregate_between_two(
         bound: 32 bytes that identify what the clients were sent.
         max_squared_norm: largest squared norm of a vector of integers, which is proven; 0 asks for no proof.
         silent: clients that send nothing.
-        lost: parts that do not arrive, as client and server.
+        undelivered: parts that do not arrive, as client and server.
 
     Raises:
         ConfigurationError: no vector, or vectors that do not fit.
@@ -75,7 +75,7 @@ def aggregate_between_two(
     )
     terms = SumTerms(run, round, query, length, bits, min_clients, public, roster, bound, max_squared_norm)
     servers = [SumServer(terms, place, keys[place], directory, min_clients=min_clients) for place in (0, 1)]
-    sent, dropped = 0, set(lost)
+    sent, dropped = 0, set(undelivered)
     for client in sorted(vectors.keys() - set(silent)):
         device = SumClient(
             client, identities[client], run=run, servers=public, roster=roster, min_clients=min_clients

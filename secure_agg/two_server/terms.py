@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from secure_agg.encoding.ring import Ring
 from secure_agg.errors import ConfigurationError
 from secure_agg.primitives.keys import KEY_BYTES, is_canonical_public_key, length_prefixed
-from secure_agg.two_server.shares import Shares, shares_of
+from secure_agg.two_server.shares import Splitting, shares_of
 
 PROTOCOL_VERSION = 1
 RUN_BYTES = 16
@@ -82,7 +82,7 @@ class SumTerms:
         return Ring(self.bits)
 
     @property
-    def shares(self) -> Shares:
+    def shares(self) -> Splitting:
         """How vectors are split, checked and added."""
         return shares_of(self.ring, self.length, self.max_squared_norm)
 

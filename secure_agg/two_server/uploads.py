@@ -27,7 +27,7 @@ OVERHEAD = _HEADER.size + _AEAD_BYTES + SIGNATURE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class OpenedPart:
+class UploadPart:
     """One server's part of one upload.
 
     Attributes:
@@ -74,7 +74,7 @@ def claimed_client(part: bytes, terms: SumTerms, server: int) -> int:
     return int(client)
 
 
-def open_part(part: bytes, terms: SumTerms, server: int, keys: KeyPair, identity: bytes) -> OpenedPart:
+def open_part(part: bytes, terms: SumTerms, server: int, keys: KeyPair, identity: bytes) -> UploadPart:
     """Verify and open a part.
 
     Args:
@@ -98,7 +98,7 @@ def open_part(part: bytes, terms: SumTerms, server: int, keys: KeyPair, identity
         raise MessageRefused(
             f"the part of client {client} was altered, or made under other terms or by somebody else; drop it"
         ) from refused
-    return OpenedPart(client, hashlib.sha256(ephemeral).digest()[:TAG_BYTES], share)
+    return UploadPart(client, hashlib.sha256(ephemeral).digest()[:TAG_BYTES], share)
 
 
 def _header(terms: SumTerms, client: int, server: int, ephemeral: bytes) -> bytes:

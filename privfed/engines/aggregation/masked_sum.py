@@ -84,4 +84,5 @@ class MaskedSum:
         """What identifies sum `number` of the query."""
         words = _RUN_WORDS * (number + 1)
         names = self._streams.words(Purpose.RUN, self._query.cohort.round, self._query.query_id, [SERVER], words)[0]
-        return names[_RUN_WORDS * number :].tobytes()
+        named: bytes = names[_RUN_WORDS * number :].tobytes()
+        return named

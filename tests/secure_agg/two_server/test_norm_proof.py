@@ -302,7 +302,7 @@ def test_what_is_opened_is_uniform_and_does_not_tell_two_vectors_apart():
             both = field.add(*(field.decode(one, len(one) // 8) for one in opened))
             assert int(both[0]) == 0
             # The last element of each proof follows from the others: it is left out.
-            ends = np.cumsum([1, *(proof.opened for proof in bound.proofs)]) - 1
+            ends = np.cumsum([1, *(proof.revealed for proof in bound.proofs)]) - 1
             rows.append(np.delete(both, ends))
         seen[name] = np.concatenate(rows) >> np.uint64(60)
         assert chisquare(np.bincount(seen[name].astype(int), minlength=16)).pvalue > 1e-4

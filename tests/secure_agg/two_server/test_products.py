@@ -41,7 +41,7 @@ def test_right_products_are_accepted_and_summed(length, squares):
     assert len(whole) == proof.size
     assert proof.width * (proof.order - 1) >= length
     result, shown = opened(proof, vectors, whole)
-    assert len(shown) == proof.opened
+    assert len(shown) == proof.revealed
     assert proof.holds(shown)
     assert int(result) == sum(int(a) * int(b) for a, b in zip(vectors[0], vectors[-1], strict=True)) % P
 

@@ -23,7 +23,7 @@ from secure_agg.errors import (
 )
 from secure_agg.noise import DistributedNoise
 from secure_agg.primitives.keys import KeyPair
-from secure_agg.two_server import SumServer
+from secure_agg.two_server import SumServer, aggregate_between_two
 from secure_agg.two_server.terms import SumTerms, roster_digest
 from secure_agg.two_server.uploads import OVERHEAD, make_parts
 from tests.secure_agg.two_server.conftest import IDENTITIES, SERVERS, Federation, open_sum
@@ -390,6 +390,25 @@ def test_the_noise_of_each_server_alone_has_the_variance_that_was_asked_for():
         # The variance of 20,000 squares of near-normals is within 5 standard errors, 5 * sqrt(2 / 20,000), of it.
         assert abs((error.astype(float) ** 2).mean() / (times * variance) - 1) < 0.05
         assert abs(error.mean()) < 5 * np.sqrt(times * variance / 20_000)
+
+
+# All parties in one process
+
+
+def test_all_parties_in_one_process_sum_what_arrived_whole(federation):
+    vectors, ring = dict(enumerate(federation.vectors())), federation.terms().ring
+    given = {"bits": 20, "min_clients": 3, "run": bytes(16)}
+    whole = aggregate_between_two(vectors, **given)
+    assert np.array_equal(whole.total, ring.sum(vectors.values()))
+    assert whole.upload_bytes == 5 * (2 * OVERHEAD + ring.packed_bytes(7) + 32)
+    fewer = aggregate_between_two(vectors, **given, silent=[1], undelivered=[(4, 1)])
+    assert fewer.clients == (0, 2, 3)
+    assert np.array_equal(fewer.total, ring.sum(vectors[client] for client in (0, 2, 3)))
+    assert fewer.server_bytes < whole.server_bytes
+    with pytest.raises(TooFewClients):
+        aggregate_between_two(vectors, **given, silent=[1, 2], undelivered=[(4, 0)])
+    with pytest.raises(ConfigurationError, match="no vector"):
+        aggregate_between_two({}, **given)
 
 
 # Fuzz and many devices
