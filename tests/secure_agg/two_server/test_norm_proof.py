@@ -59,18 +59,20 @@ def test_an_honest_client_does_not_prove_more_than_the_bound():
 
 
 def test_bounds_that_could_wrap_around_are_refused():
-    for length, squared in ((0, 1), (1, 0), (2**20, 2**36), (1, 2**60), (2**40, 2**20)):
+    for length, squared in ((0, 1), (1, 0), (2**20, 2**34), (1, 2**60), (2**40, 2**20)):
         with pytest.raises(ConfigurationError):
             NormBound(length, squared)
-    for length, squared in ((1, 1), (2**20, 2**34), (2**10, 2**42), (3, 100), (3, 2**31 - 1)):
+    for length, squared in ((1, 1), (2**20, 2**28), (2**10, 2**37), (3, 100), (3, 2**31 - 1)):
         bound = NormBound(length, squared)
-        assert 4 * length * bound.half_range**2 + 2**bound.slack_bits < P
+        assert 4 * length * bound.half_range**2 + 16**bound.slack_digits < P
 
 
-def test_the_range_is_the_smallest_power_of_two_that_is_wide_enough():
-    for squared in (1, 2, 7, 30, 31, 100, 2**20, 2**20 + 1, 482, 481):
+def test_the_range_has_the_fewest_digits_that_are_wide_enough():
+    for squared in (1, 2, 481, 482, 483, 2**20, 2**20 + 1):
         bound = NormBound(1, squared)
-        assert bound.half_range**2 >= 34 * squared > (bound.half_range // 2) ** 2
+        assert bound.half_range == 16**bound.range_digits // 2
+        assert bound.half_range**2 >= 34 * squared > (bound.half_range // 16) ** 2
+        assert 16**bound.slack_digits > squared
     assert 256 * math.exp(-norm_proof.RANGE_SLACK) < 2**-40
 
 
@@ -135,79 +137,54 @@ def test_sums_with_signs_do_not_depend_on_the_blocks():
     assert np.array_equal(whole, summed)
 
 
-# Bits that are none
+# Digits that are none
 
 
-def with_bits(monkeypatch, change):
-    made = norm_proof._bits
+def with_digits(monkeypatch, change):
+    made = norm_proof._digits
 
     def bits(numbers, widths):
         found = made(numbers, widths)
         change(found)
         return found
 
-    monkeypatch.setattr(norm_proof, "_bits", bits)
+    monkeypatch.setattr(norm_proof, "_digits", bits)
 
 
-def test_a_slack_of_minus_one_in_a_number_that_is_no_bit_is_refused(monkeypatch):
-    """Norm 101 of 100: the equation of the norm holds, and only the check of the bits stands against it."""
+def test_a_slack_of_minus_one_in_a_number_that_is_no_digit_is_refused(monkeypatch):
+    """Norm 101 of 100: the equation of the norm holds, and only the check of the digits stands against it."""
     bound = NormBound(3, 100)
 
     def minus_one(bits):
-        bits[-bound.slack_bits :] = 0
-        bits[-bound.slack_bits] = P - 1
+        bits[-bound.slack_digits :] = 0
+        bits[-bound.slack_digits] = P - 1
 
-    with_bits(monkeypatch, minus_one)
+    with_digits(monkeypatch, minus_one)
     assert not verdict(bound, cheat(bound, [10, 1, 0], 0))
-    monkeypatch.setattr(norm_proof, "_coefficients", lambda *given: (np.zeros(bound.bits, np.uint64),) * 2)
+    monkeypatch.setattr(norm_proof, "_coefficients", lambda *given: (np.zeros(bound.digits, np.uint64),) * 2)
     assert verdict(bound, cheat(bound, [10, 1, 0], 0))
 
 
-def test_bits_whose_errors_cancel_without_coefficients_are_refused(monkeypatch):
-    """b (b - 1) of 2 and of a root of b^2 - b + 2 sum to zero; each coefficient set alone would catch them."""
-    bound, root = NormBound(3, 100), None
-    seven = pow(7, (P - 1) // 2, P)
-    assert seven == P - 1  # so 7 is no square, -7 neither, as -1 is one
-    # b^2 - b = -2 has no root then; b^2 - b = -6 has (1 + sqrt(-23)) / 2 if -23 is a square. Search for such a pair.
-    for first in range(2, 60):
-        discriminant = (1 - 4 * first * (first - 1)) % P
-        if pow(discriminant, (P - 1) // 2, P) == 1:
-            root = (1 + _square_root(discriminant)) * pow(2, -1, P) % P
-            break
-    assert root is not None
-    assert (first * (first - 1) + root * (root - 1)) % P == 0
+def test_a_number_with_a_digit_of_sixteen_is_refused(monkeypatch):
+    """99 = 6 * 16 + 3 = 5 * 16 + 19: the equation of the norm holds, and 19 is no digit."""
 
-    def cancelling(bits):
-        bits[-1], bits[-2] = first, root
+    def carried(digits):
+        assert digits[-2:].tolist() == [3, 6]
+        digits[-2:] = 19, 5
 
-    with_bits(monkeypatch, cancelling)
-    slack = 0
-    assert not verdict(bound, cheat(bound, [10, 0, 0], slack))
+    with_digits(monkeypatch, carried)
+    assert not verdict(NormBound(3, 100), cheat(NormBound(3, 100), [1, 0, 0], 99))
 
 
-def _square_root(number):
-    """Cipolla would be shorter to state; Tonelli and Shanks for p - 1 = 2^32 q."""
-    q, m = (P - 1) >> 32, 32
-    c, t, r = pow(7, q, P), pow(number, q, P), pow(number, (q + 1) // 2, P)
-    while t != 1:
-        power, i = t, 0
-        while power != 1:
-            power, i = power * power % P, i + 1
-        b = pow(c, 1 << (m - i - 1), P)
-        m, c, t, r = i, b * b % P, t * b * b % P, r * b % P
-    assert r * r % P == number
-    return r
-
-
-def test_range_bits_that_say_another_number_are_refused(monkeypatch):
+def test_range_digits_that_say_another_number_are_refused(monkeypatch):
     bound = NormBound(3, 100)
-    for place in (0, bound.range_bits - 1, bound.range_bits * 64):
+    for place in (0, bound.range_digits - 1, bound.range_digits * 64):
 
         def flip(bits, place=place):
             bits[place] ^= np.uint64(1)
 
         with monkeypatch.context() as patch:
-            with_bits(patch, flip)
+            with_digits(patch, flip)
             assert not verdict(bound, cheat(bound, [10, 0, 0], 0))
 
 
@@ -218,7 +195,7 @@ def test_every_altered_element_and_hash_of_server_0_is_refused():
     bound = NormBound(3, 20)
     first, second = bound.prove(CONTEXT, np.array([1, -2, 3], np.int64))
     count = bound.elements
-    proofs_from = bound.length + bound.bits
+    proofs_from = bound.length + bound.digits
     places = [*range(3), *range(3, proofs_from, 211), *range(proofs_from, count, 7), count - 1]
     for place in places:
         words = np.frombuffer(first, "<u8").copy()

@@ -1,5 +1,7 @@
 """Proofs of inner products: complete, caught when wrong, and simulatable to the bit."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from secure_agg.two_server import field
 from secure_agg.two_server.products import ProductProof
 
 P = field.MODULUS
+KINDS = ("squares", "products", "digits")
 POINT = 1234567890123
 
 
@@ -16,9 +19,9 @@ def drawn(name, count):
     return field.expand(str(name).encode().ljust(32), count)
 
 
-def statement(length, squares):
-    proof = ProductProof.of_length(length, squares=squares)
-    vectors = [drawn(f"v{place}", length) for place in range(1 if squares else 2)]
+def statement(length, kind):
+    proof = ProductProof.of_length(length, kind)
+    vectors = [drawn(f"v{place}", length) for place in range(1 if kind == "squares" else 2)]
     return proof, vectors, proof.prove(vectors, drawn("front", proof.wires))
 
 
@@ -35,25 +38,27 @@ def opened(proof, vectors, whole, point=POINT):
 
 
 @settings(max_examples=30, deadline=None)
-@given(length=st.integers(1, 200), squares=st.booleans())
-def test_right_products_are_accepted_and_summed(length, squares):
-    proof, vectors, whole = statement(length, squares)
+@given(length=st.integers(1, 200), kind=st.sampled_from(KINDS))
+def test_right_products_are_accepted_and_summed(length, kind):
+    proof, vectors, whole = statement(length, kind)
     assert len(whole) == proof.size
     assert proof.width * (proof.order - 1) >= length
     result, shown = opened(proof, vectors, whole)
     assert len(shown) == proof.revealed
     assert proof.holds(shown)
-    assert int(result) == sum(int(a) * int(b) for a, b in zip(vectors[0], vectors[-1], strict=True)) % P
+    pairs = [(int(a), int(b)) for a, b in zip(vectors[0], vectors[-1], strict=True)]
+    wanted = [a * math.prod(b - digit for digit in range(16)) if kind == "digits" else a * b for a, b in pairs]
+    assert int(result) == sum(wanted) % P
 
 
 @pytest.mark.parametrize("length", [100, 10_000, 1_000_000])
 def test_a_proof_is_as_short_as_the_square_root(length):
-    assert ProductProof.of_length(length, squares=True).size < 3.2 * length**0.5 + 8
+    assert ProductProof.of_length(length, "squares").size < 3.2 * length**0.5 + 8
 
 
-@pytest.mark.parametrize("squares", [True, False])
-def test_any_altered_element_of_a_proof_is_caught(squares):
-    proof, vectors, whole = statement(23, squares)
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_altered_element_of_a_proof_is_caught(kind):
+    proof, vectors, whole = statement(23, kind)
     for place in range(proof.size):
         wrong = whole.copy()
         wrong[place] = field.add(wrong[place : place + 1], field.constant(1)[None])[0]
@@ -61,9 +66,9 @@ def test_any_altered_element_of_a_proof_is_caught(squares):
         assert not proof.holds(shown), place
 
 
-@pytest.mark.parametrize("squares", [True, False])
-def test_any_altered_element_of_a_vector_is_caught(squares):
-    proof, vectors, whole = statement(23, squares)
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_altered_element_of_a_vector_is_caught(kind):
+    proof, vectors, whole = statement(23, kind)
     for vector in vectors:
         for place in range(23):
             kept = vector[place]
@@ -75,7 +80,7 @@ def test_any_altered_element_of_a_vector_is_caught(squares):
 
 def test_who_knows_the_point_proves_anything():
     """What soundness rests on: the same forgery is caught at every other point."""
-    proof, vectors, whole = statement(40, True)
+    proof, vectors, whole = statement(40, "squares")
     weights = field.lagrange_weights(2 * proof.order, POINT)
     forged = whole.copy()
     result, free = proof.wires + 2, proof.wires + 1  # the first inner product, and a value that is none
@@ -88,10 +93,10 @@ def test_who_knows_the_point_proves_anything():
         assert not proof.holds(list(opened(proof, vectors, forged, other))[1])
 
 
-@pytest.mark.parametrize("squares", [True, False])
-def test_what_is_opened_is_one_to_one_with_the_front_whatever_the_vectors(squares):
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_opened_is_one_to_one_with_the_front_whatever_the_vectors(kind):
     """Perfect zero knowledge: for two statements and any target, fronts exist that open exactly the target."""
-    proof, vectors, _ = statement(30, squares)
+    proof, vectors, _ = statement(30, kind)
     target = drawn("target", proof.wires)
     weight = field.lagrange_weights(proof.order, POINT)[0]
     assert int(weight) != 0

@@ -41,7 +41,7 @@ def test_aggregates_are_sums_in_the_field(vectors):
 
 def test_proofs_that_were_opened_hold(vectors):
     width = vectors["chunk_length"]
-    proof = ProductProof(length=width, squares=False, order=2, width=width)
+    proof = ProductProof(length=width, kind="products", order=2, width=width)
     for report in vectors["reports"]:
         opened = added(report["verifier_shares"][0], PROOFS * (2 + 2 * width)).reshape(PROOFS, -1)
         for output, *wires, value in opened.tolist():
