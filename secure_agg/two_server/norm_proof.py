@@ -249,7 +249,7 @@ class NormBound:
     def _checked(
         self, vector: Elements, digits: Elements, coefficients: tuple[Elements, Elements], server: int
     ) -> list[list[Elements]]:
-        """What each of the three proofs is of; coefficients are public, so one server holds them and the other zeros."""
+        """What each of the three proofs is of; coefficients are public, so one server holds them, the other zeros."""
         return [[vector], *([each if server == 0 else np.zeros_like(each), digits] for each in coefficients)]
 
     def _query(self, query_key: bytes) -> tuple[list[int], Elements]:
