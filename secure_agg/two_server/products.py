@@ -87,14 +87,14 @@ class ProductProof:
             front: fresh and uniform.
         """
         columns, stride = self._columns(vectors, front), self.points // self.order  # [order, wires]
-        coefficients, places = field.interpolate(columns), np.arange(self.order)
-        values = np.empty(self.points, np.uint64)
-        values[::stride] = self._sums(columns)
-        for shift in range(1, stride):
-            # Values at w^(shift + stride k), w of order Q, are those of the polynomial of w^shift x at the P-th roots.
-            powers = field.roots(self.points)[shift * places % self.points]
-            values[shift::stride] = self._sums(field.evaluate(field.multiply(coefficients, powers[:, None])))
-        return np.concatenate([front, values])
+        values = np.empty((self.order, stride), np.uint64)
+        values[:, 0] = self._sums(columns)
+        # Values at w^(s + stride k), w of order Q, are those of the polynomial of w^s x at the P-th roots.
+        exponents = np.outer(np.arange(self.order), np.arange(1, stride)) % self.points
+        coefficients = field.interpolate(columns)[:, None]
+        turned = field.multiply(coefficients, field.roots(self.points)[exponents][..., None]).reshape(self.order, -1)
+        values[:, 1:] = self._sums(field.evaluate(turned).reshape(-1, self.wires)).reshape(self.order, -1)
+        return np.concatenate([front, values.reshape(-1)])
 
     def query(self, vectors: list[Elements], proof: Elements, point: int) -> tuple[Elements, Elements]:
         """One verifier's shares: of all sums over rows together, and of what is revealed, `[revealed]`.
