@@ -44,6 +44,37 @@ def signed_sums() -> list[str]:
     return table([*head, "kB up per client", "kB down"], rows, "rllrrrr")
 
 
+def two_servers() -> list[str]:
+    """What a sum between two servers costs, without a proof of the norm and with one, and the wrong sums of many."""
+    measured = results("two_server_sums")
+    rows = [
+        [
+            f"{row['length']:,}",
+            f"norm up to {row['norm']:,} steps" if row["norm"] else "none",
+            f"{row['up_bytes'] / 1e3:,.1f}",
+            f"{row['times_the_vector']:.2f}",
+            f"{row['client_cpu_ms']:.1f}",
+            " and ".join(f"{seconds:.1f}" for seconds in row["server_cpu_ms_per_client"]),
+            f"{row['between_servers_bytes']:,}",
+        ]
+        for row in sorted(
+            (row for name, row in measured.items() if name.startswith("cost")),
+            key=lambda row: (row["norm"], row["length"]),
+        )
+    ]
+    rounds = "; ".join(
+        f"{measured[name]['wrong_sums']} wrong sums in {measured[name]['rounds']:,} rounds {how}"
+        for name, how in (("shares", "of shares"), ("protocol", "of all messages"))
+    )
+    first = measured["shares"]
+    losses = f"any {first['silent']:.0%} silent and {first['lost_parts']} parts lost"
+    head = ["elements", "proof", "kB up per client", "times 32 bits", "CPU-ms per client", "CPU-ms of servers 0 and 1"]
+    return [
+        *table([*head, "bytes between servers"], rows, "rlrrrrr"),
+        f"{first['devices']:,} devices, {losses}: {rounds}.",
+    ]
+
+
 def float_noise() -> list[str]:
     """What released bits gave away."""
     old, new = (results(f"float_noise_{library}")["experiments"] for library in ("before", "after"))

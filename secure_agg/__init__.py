@@ -8,6 +8,7 @@ Stable, for users: the names of this package, and those that its sub-packages li
     masking     masked sums that survive dropouts (SecAgg, SecAgg+), and their parameters
     additive    n-of-n additive shares between aggregators, for dense vectors
     sparse      the same for tables of which every client sends a few rows
+    two_server  sums in one message per client, between two servers of which one must be honest
     noise       distributed differential privacy: shares of integer noise in the ring
     shamir      t-of-n secret sharing of 32-byte secrets
     errors      every error that is raised on purpose

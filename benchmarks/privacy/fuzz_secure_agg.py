@@ -4,14 +4,15 @@
 
 Valid messages of whole rounds (complete and sparse graph, signed and unsigned terms) are flipped, cut, spliced, padded
 and filled with nonsense, and handed to clients and servers at every stage, to the decoders of additive shares and
-snapshots, and to the rebuilding of secrets. Two things may happen: the message is accepted, or an error of
-`secure_agg.errors` is raised. After a `MessageRefused` the state must be what it was; after a `RoundAborted` a client
-must have ended without secrets; a server that was told nonsense may fail only by name. Anything else prints how to
-repeat it and ends with status 1.
+snapshots, to the rebuilding of secrets, and to two servers: parts of uploads, shares and proposals. Two things may
+happen: the message is accepted, or an error of `secure_agg.errors` is raised. After a `MessageRefused` the state must
+be what it was; after a `RoundAborted` a client must have ended without secrets; a server that was told nonsense may
+fail only by name; no altered share passes a proof. Anything else prints how to repeat it and ends with status 1.
 """
 
 import copy
 import dataclasses
+import hashlib
 import random
 import sys
 import time
@@ -29,7 +30,8 @@ from secure_agg.encoding import Ring
 from secure_agg.errors import MessageRefused, RoundAborted, SecureAggregationError
 from secure_agg.masking import ClientRequirements, MaskingClient, MaskingServer, Stage, Terms
 from secure_agg.masking.messages import Envelope
-from secure_agg.primitives.keys import Identity
+from secure_agg.primitives.keys import Aead, Identity, KeyPair, seal, unseal
+from secure_agg.two_server import SumClient, SumServer, SumTerms, roster_digest
 
 RUN = bytes(range(16))
 LENGTH = 4
@@ -66,7 +68,7 @@ class Target:
 def targets(corpus: list[bytes]) -> list[Target]:
     """Every reader; `corpus` is filled with valid messages to splice from."""
     found = [target for kind in ROUNDS for target in _of_a_round(dict(kind), corpus)]
-    return [*found, *_of_additive_shares(corpus), _of_secrets(corpus)]
+    return [*found, *_of_additive_shares(corpus), _of_secrets(corpus), *_of_two_servers(corpus)]
 
 
 def _of_a_round(kind: dict[str, Any], corpus: list[bytes]) -> Iterator[Target]:
@@ -241,6 +243,92 @@ def _of_secrets(corpus: list[bytes]) -> Target:
         return "accepted"
 
     return Target("shamir shares", b"".join(shares[:3]), trial)
+
+
+def _of_two_servers(corpus: list[bytes]) -> Iterator[Target]:
+    """Parts as they arrive, and shares and proposals as whoever holds the keys may seal them."""
+    for squared in (0, 50):
+        label = "proven" if squared else "plain"
+        keys, identities = (KeyPair.generate(), KeyPair.generate()), [Identity.generate() for _ in range(4)]
+        directory, public = {at: one.public for at, one in enumerate(identities)}, (keys[0].public, keys[1].public)
+        roster = roster_digest(directory)
+        terms = SumTerms(RUN, 3, 1, LENGTH, 64, 3, public, roster, max_squared_norm=squared)
+        servers = [SumServer(terms, place, keys[place], directory, min_clients=3) for place in (0, 1)]
+        empty = [_copy_of_sum(server) for server in servers]
+        for client, identity in enumerate(identities):
+            device = SumClient(client, identity, run=RUN, servers=public, roster=roster, min_clients=3)
+            parts = device.upload(terms, np.array([1, 2, 2**64 - 3, client], np.uint64))
+            corpus += parts
+            for server, part in zip(servers, parts, strict=True):
+                server.receive(part)
+        for place, part in enumerate(parts):
+            yield Target(f"part of an upload, {label}, server {place}", part, _to_sum_server(empty[place], part))
+        shares = terms.shares.split(terms.client_context(0), np.zeros(LENGTH, np.uint64), bytes(range(32)))
+        for place, share in enumerate(shares):
+            yield Target(f"share, {label}, server {place}", share, _to_verifier(terms, place, shares))
+        opens, proposes = servers
+        opens.propose()
+        key = proposes._derive("proposal", 1, bytes(16))
+        plain = unseal(Aead.AES256_GCM, *_resealed(proposes, proposes.propose()))
+        yield Target(f"proposal, {label}", plain, _to_release(opens, key, plain))
+
+
+def _copy_of_sum(server: SumServer) -> SumServer:
+    other = copy.copy(server)
+    other._held = dict(server._held)
+    return other
+
+
+def _resealed(server: SumServer, sealed: bytes) -> tuple[bytes, bytes, bytes]:
+    """Key, ciphertext and associated data of a message between servers."""
+    return server._derive("proposal", server.server, sealed[:16]), sealed[16:], sealed[:16]
+
+
+def _to_sum_server(empty: SumServer, honest: bytes) -> Trial:
+    def trial(rng: random.Random, part: bytes) -> Outcome:
+        server = _copy_of_sum(empty)
+        try:
+            server.receive(part)
+        except MessageRefused:
+            if server.received:
+                raise FindingError("a refused part is held") from None
+            if rng.random() < RETRIES:
+                _must_pass(lambda: server.receive(honest))
+            raise
+        if part != honest:
+            raise FindingError("a part that nobody signed is held")
+        return "accepted"
+
+    return trial
+
+
+def _to_verifier(terms: SumTerms, place: int, shares: tuple[bytes, bytes]) -> Trial:
+    context, key, proven = terms.client_context(0), bytes(range(32)), terms.max_squared_norm > 0
+    opened = [terms.shares.verifier(context, at, share, key) for at, share in enumerate(shares)]
+
+    def trial(_: random.Random, share: bytes) -> Outcome:
+        terms.shares.check(place, share)
+        both = list(opened)
+        both[place] = terms.shares.verifier(context, place, share, key)
+        if terms.shares.accepts(*both) and proven and share != shares[place]:
+            raise FindingError("a share that was altered is accepted")
+        terms.shares.sum(place, [share], None)
+        return "accepted" if not proven or share == shares[place] else "left out"
+
+    return trial
+
+
+def _to_release(server: SumServer, key: bytes, honest: bytes) -> Trial:
+    def trial(rng: random.Random, plain: bytes) -> Outcome:
+        other, salt = _copy_of_sum(server), bytes(16)
+        if rng.random() < 0.8:
+            plain = hashlib.sha256(plain[32:]).digest() + plain[32:]
+        other.release(salt + seal(Aead.AES256_GCM, key, plain, salt))
+        if len(other._agreed) < other.terms.min_clients or not set(other._agreed) <= set(range(4)):
+            raise FindingError("a sum over other clients is released")
+        return "accepted" if plain == honest else "accepted, over fewer"
+
+    return trial
 
 
 def mutate(rng: random.Random, valid: bytes, corpus: list[bytes]) -> bytes:

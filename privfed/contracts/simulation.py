@@ -5,7 +5,7 @@ from typing import Literal
 ReleaseKind = Literal["individual", "total"]
 """Whether a server receives every upload under a pseudonym, or only sums."""
 
-Fidelity = Literal["analytic", "exact", "protocol"]
+Fidelity = Literal["analytic", "exact", "protocol", "two-servers"]
 """How closely the wire is simulated; see `privfed.engines.simulation`."""
 
 Tap = Literal["raw", "wire", "sum", "model", "message"]

@@ -12,6 +12,7 @@ depend on it:
   aggregation computes.
 * `protocol`: like `exact`, with the ring elements going through the real masking protocol, messages and all. For proof:
   the two are equal to the bit.
+* `two-servers`: the same with sums between two servers in place of masks, one message of every client for each sum.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -40,6 +41,7 @@ from privfed.engines.aggregation import (
     RingSum,
     ShareDealer,
     ShareSum,
+    TwoServerSum,
 )
 from privfed.engines.aggregation.base import Result_co, unobserved
 from privfed.engines.cohorts import members
@@ -246,6 +248,8 @@ class Simulation:
         guard, processes = self.client_guard, self.processes
         if code is not None and self.fidelity == "protocol":
             return MaskedSum(query, code, guard, self._streams, held)
+        if code is not None and self.fidelity == "two-servers":
+            return TwoServerSum(query, code, guard, self._streams, held)
         if code is not None and self.fidelity == "exact" and code.coordinates:
             return RingSum(code, guard, processes)
         if code is not None or self.fidelity == "analytic":

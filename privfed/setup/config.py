@@ -98,7 +98,7 @@ class ExperimentConfig(BaseModel):
         chunk: clients trained together; null chooses.
         memory_limit_gib: bound on update buffers; null sets none.
         fidelity: how closely messages are simulated: `analytic` draws all Gaussian noise at once, `exact` every
-            client's own, `protocol` runs the real masking protocol too.
+            client's own, `protocol` runs the real masking protocol too, `two-servers` adds between two servers.
         device: where tensors live: `cpu`, `cuda`, `cuda:1`, ... (docs/results/performance.md, "On a GPU").
         deterministic: on a GPU, take only kernels that give the same bits every time; the CPU's always do.
         boost: behaviour -> standard deviations of a user's scores that its own items of this behaviour gain when its

@@ -124,9 +124,9 @@ def refuse_shared(processes: Processes, fidelity: Fidelity, taps: Collection[Tap
     Raises:
         ProcessesError: it was configured.
     """
-    if processes.size > 1 and fidelity == "protocol":
+    if processes.size > 1 and fidelity in ("protocol", "two-servers"):
         raise ProcessesError(
-            "fidelity = 'protocol' runs every client's side of the masking protocol in one process: choose "
+            f"fidelity = {fidelity!r} runs every client's side of the protocol in one process: choose "
             "fidelity = 'exact', whose sums are the same, or start one process"
         )
     if processes.size > 1 and taps:

@@ -215,7 +215,14 @@ def test_ranges_cover_everybody_once() -> None:
                 ]
 
 
-@pytest.mark.parametrize(("changes", "said"), [({"fidelity": "protocol"}, "fidelity = 'exact'"), ({}, "taps.places")])
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"fidelity": "protocol"}, "fidelity = 'exact'"),
+        ({"fidelity": "two-servers"}, "fidelity = 'exact'"),
+        ({}, "taps.places"),
+    ],
+)
 def test_what_needs_one_process_is_refused(changes: dict[str, Any], said: str) -> None:
     case = {"method": SETTINGS["fedmf"] | {"name": "fedmf"}, **changes}
     config = runs.config(case)

@@ -38,6 +38,7 @@ _FIDELITIES = {
     "analytic": "noise of all clients in one draw",
     "exact": "every client rounds and noises by itself",
     "protocol": "the real masking protocol",
+    "two-servers": "the real protocol between two servers",
 }
 
 

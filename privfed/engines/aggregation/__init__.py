@@ -8,6 +8,7 @@ from privfed.engines.aggregation.plain_sum import AnalyticSum, PlainSum
 from privfed.engines.aggregation.ring_sum import RingSum
 from privfed.engines.aggregation.share_dealer import ShareDealer
 from privfed.engines.aggregation.share_sum import ShareSum
+from privfed.engines.aggregation.two_server_sum import TwoServerSum
 
 __all__ = [
     "Aggregation",
@@ -24,4 +25,5 @@ __all__ = [
     "RingSum",
     "ShareDealer",
     "ShareSum",
+    "TwoServerSum",
 ]

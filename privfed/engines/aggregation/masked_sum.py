@@ -70,15 +70,19 @@ class MaskedSum:
 
     def terms(self, schema: Schema, clients: int, number: int = 0) -> Terms:
         """Terms of masked sum `number` of the query: of the blocks of `schema`, by so many clients."""
-        cohort, chosen = self._query.cohort, choose_parameters(clients)
-        names = self._streams.words(
-            Purpose.RUN, cohort.round, self._query.query_id, [SERVER], _RUN_WORDS * (number + 1)
-        )[0]
+        chosen = choose_parameters(clients)
         return Terms.from_parameters(
             chosen,
             bits=self._code.ring.bits,
             length=sum(block.size for block in schema.values()),
-            run=names[_RUN_WORDS * number :].tobytes(),
-            round=cohort.round,
+            run=self.name(number),
+            round=self._query.cohort.round,
             layout=bytes.fromhex(schema_digest(schema)),
         )
+
+    def name(self, number: int) -> bytes:
+        """What identifies sum `number` of the query."""
+        words = _RUN_WORDS * (number + 1)
+        names = self._streams.words(Purpose.RUN, self._query.cohort.round, self._query.query_id, [SERVER], words)[0]
+        named: bytes = names[_RUN_WORDS * number :].tobytes()
+        return named

@@ -143,7 +143,7 @@ def _release_simulated(probe: Probe, uploads: PrescribedUploads) -> Released:
         uploads.population,
         Streams.from_seed(probe.seed),
         ledger,
-        fidelity="exact" if probe.fidelity == "protocol" else probe.fidelity,
+        fidelity="analytic" if probe.fidelity == "analytic" else "exact",
     )
     server = _Queries(probe, uploads, engine.server_guard.clip_norm)
     for t in probe.rounds:
