@@ -108,7 +108,14 @@ def seems_gaussian(standardised: np.ndarray) -> bool:
 
 
 def replayed_epsilon(
-    alignment: Alignment, law: Law, noise: np.ndarray, *, delta: float, steps: int, confidence: float
+    alignment: Alignment,
+    law: Law,
+    noise: np.ndarray,
+    selected: np.ndarray,
+    *,
+    delta: float,
+    steps: int,
+    confidence: float,
 ) -> float:
     """Lower bound on epsilon of `steps` calls, given the law of the noise.
 
@@ -116,27 +123,25 @@ def replayed_epsilon(
         alignment: Relation of the two worlds, established on other replays.
         law: Law of the noise, established on other replays.
         noise: Fresh replays of the world without the unit.
+        selected: Other replays of it, by which the direction is chosen in which Gaussian noise is measured.
         delta: Of the claim.
         steps: Calls on the same people.
         confidence: Probability that the scale of the noise is below its bound.
     """
-    noise = noise[:, alignment.noisy]
+    noise, selected = noise[:, alignment.noisy], selected[:, alignment.noisy]
     if law == "laplace":
         return 0.0 if alignment.scaled else _laplace(alignment, noise, delta, steps, 1 - confidence)
     if alignment.scaled:
         return _scaled_gaussian(alignment, noise, max(delta, PURE_DELTA), 1 - confidence)
-    weights = alignment.shift / noise.var(axis=0).mean() if noise.shape[1] > len(noise) // 10 else None
+    variance = selected.var(axis=0)
+    weights = alignment.shift / (variance.mean() if noise.shape[1] > len(selected) // 10 else variance)
     return _gaussian(alignment.shift, noise, weights, max(delta, PURE_DELTA), steps, 1 - confidence)
 
 
 def _gaussian(
-    shift: np.ndarray, noise: np.ndarray, weights: np.ndarray | None, delta: float, steps: int, alpha: float
+    shift: np.ndarray, noise: np.ndarray, weights: np.ndarray, delta: float, steps: int, alpha: float
 ) -> float:
     """Through mu of the sum of scores along the shift, whose noise is Gaussian whatever its covariance."""
-    if weights is None:
-        # Half of the replays choose the direction, the other half bound the noise along it.
-        half = len(noise) // 2
-        weights, noise = shift / noise[:half].var(axis=0), noise[half:]
     size = float(np.abs(weights * shift).sum())
     if size == 0:
         return 0.0
