@@ -33,6 +33,13 @@ _MAX_TESTED = 5_000
 """Numbers that a goodness-of-fit test reads; more would reject for rounding."""
 
 
+_MAX_COMPARED = 256
+"""Coordinates up to which it is looked for those that follow each other."""
+
+_ALIKE = 0.4
+"""Correlation above which one coordinate follows another."""
+
+
 @dataclass(frozen=True, eq=False)
 class Alignment:
     """Exact relation between two worlds under the same randomness: B = factor A + shift.
@@ -85,6 +92,7 @@ def noise_law(noise: np.ndarray) -> Law | None:
     noise = noise[: max(50, _MAX_TESTED // max(noise.shape[1], 1))]
     if len(noise) < 50:
         return None
+    noise = noise[:, _unlike(noise)]
     centred = noise - np.median(noise, axis=0)
     laplace = centred / np.abs(centred).mean(axis=0)
     gaussian = (noise - noise.mean(axis=0)) / noise.std(axis=0)
@@ -98,6 +106,18 @@ def noise_law(noise: np.ndarray) -> Law | None:
     if n * lead < -5 and kstest(laplace.ravel()[:_MAX_TESTED], "laplace").pvalue > 1e-3:
         return "laplace"
     return None
+
+
+def _unlike(noise: np.ndarray) -> np.ndarray:
+    """Columns of which none follows an earlier one, as tests count every number for a new one."""
+    if not 1 < noise.shape[1] <= _MAX_COMPARED:
+        return np.arange(noise.shape[1])
+    alike = np.abs(np.corrcoef(noise, rowvar=False)) > _ALIKE
+    kept: list[int] = []
+    for column in range(noise.shape[1]):
+        if not alike[column, kept].any():
+            kept.append(column)
+    return np.array(kept)
 
 
 def seems_gaussian(standardised: np.ndarray) -> bool:
@@ -133,9 +153,17 @@ def replayed_epsilon(
         return 0.0 if alignment.scaled else _laplace(alignment, noise, delta, steps, 1 - confidence)
     if alignment.scaled:
         return _scaled_gaussian(alignment, noise, max(delta, PURE_DELTA), 1 - confidence)
-    variance = selected.var(axis=0)
-    weights = alignment.shift / (variance.mean() if noise.shape[1] > len(selected) // 10 else variance)
+    weights = _direction(alignment.shift, selected)
     return _gaussian(alignment.shift, noise, weights, max(delta, PURE_DELTA), steps, 1 - confidence)
+
+
+def _direction(shift: np.ndarray, selected: np.ndarray) -> np.ndarray:
+    """Weights of the sum that tells most, as far as there are replays to estimate the noise's covariance from."""
+    if selected.shape[1] > len(selected) // 5:
+        return np.asarray(shift / selected.var(axis=0).mean())
+    scale = selected.std(axis=0)
+    correlation = np.corrcoef(selected, rowvar=False).reshape(len(scale), -1)
+    return np.asarray(np.linalg.solve(correlation + 1e-6 * np.eye(len(scale)), shift / scale) / scale)
 
 
 def _gaussian(

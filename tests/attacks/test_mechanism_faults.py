@@ -56,6 +56,7 @@ FAULTS = {
     f.exact_scale_beside_rounded_values: ({}, "unnoised outputs"),
     f.sent_by_whoever_is_there: ({}, "unnoised outputs"),
     f.noise_that_cancels_in_the_mean: ({}, "influence"),
+    f.noise_that_mostly_cancels: ({}, "influence"),
 }
 
 
