@@ -82,7 +82,8 @@ def gradient_inversion(
     Args:
         step: what is matched.
         prior: probability of each item, from popularity.
-        starts: random starts for each upload; the best explanation is kept.
+        starts: random starts for each upload; the best explanation is kept. Where only the history is private, all
+            are one.
         steps: of Adam.
         rate: of Adam, on log-odds and private numbers.
         pull: towards the prior, over the mean squared distance of log-odds from it.
@@ -97,7 +98,7 @@ def gradient_inversion(
             "steps; pass probabilities strictly between 0 and 1, and at least one start and step."
         )
     anchor = np.log(prior) - np.log1p(-prior)
-    shape = (starts, step.people)
+    shape = (starts if step.private else 1, step.people)
     private = np.random.default_rng(seed).normal(size=(*shape, step.private))
     sought = [np.broadcast_to(anchor, (*shape, len(anchor))).copy(), private]
     adam = [_Adam(values, rate) for values in sought]

@@ -4,11 +4,16 @@ Inputs are updates, one row per user. The audit's generator draws the seed of th
 for the contexts of users and server.
 """
 
+import copy
+import math
+import tempfile
+from contextlib import chdir
 from typing import Any
 
 import numpy as np
 
 from attacks.mechanism.adapters.package import package
+from attacks.mechanism.claim import Claim
 from attacks.mechanism.release import Release
 
 
@@ -57,6 +62,50 @@ def adaptive_clipping(noise_multiplier: float, *, indicator_noise: float, clip: 
     return release
 
 
+def banded_claim(noise_multiplier: float, rounds: int, separation: int, *, delta: float = 1e-5) -> Claim:
+    """What `PLDPrivacyAccountant` says of as many participations as the separation allows."""
+    accountant = _accountant(noise_multiplier, delta, math.ceil(rounds / separation))
+    return Claim(float(accountant.epsilon), delta)
+
+
+def banded(noise_multiplier: float, rounds: int, separation: int, *, clip: float = 1.0, delta: float = 1e-5) -> Release:
+    """Every round's sum with the noise of `BandedMatrixFactorizationMechanism`; users take part from the first on.
+
+    Args:
+        noise_multiplier: `noise_parameter` of a `PLDPrivacyAccountant`.
+        rounds: `num_iterations`.
+        separation: `min_separation`; rounds between, nobody takes part in.
+        clip: Clipping bound.
+        delta: Of the accountant.
+    """
+    operations = package("pfl.internal.ops.selector", "pfl")
+    operations.set_framework_module(package("pfl.internal.ops.pytorch_ops", "pfl"))
+    kind = package("pfl.privacy.ftrl_mechanism", "pfl").BandedMatrixFactorizationMechanism
+    # It leaves its matrix in a folder of the working directory, where a second one would find the first one's.
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        made = kind(clip, rounds, separation, lambda times: _accountant(noise_multiplier, delta, times))
+    centrally = package("pfl.privacy.privacy_mechanism", "pfl").CentrallyAppliedPrivacyMechanism
+
+    def release(updates: Any, generator: Any) -> list[dict[str, Any]]:
+        # It remembers the noise of earlier rounds.
+        fresh = centrally(copy.deepcopy(made))
+        # How many users a round has must not move the randomness of the next.
+        each = [np.random.default_rng(_seed(generator)) for _ in range(rounds)]
+        return [_round(fresh, updates if at % separation == 0 else updates[:0], own) for at, own in enumerate(each)]
+
+    return release
+
+
+def _accountant(noise_multiplier: float, delta: float, times: int) -> Any:
+    return package("pfl.privacy.privacy_accountant", "pfl").PLDPrivacyAccountant(
+        num_compositions=times,
+        sampling_probability=1.0,
+        mechanism="gaussian",
+        noise_parameter=noise_multiplier,
+        delta=delta,
+    )
+
+
 def _gaussian(clip: float, epsilon: float, delta: float) -> Any:
     kind = package("pfl.privacy.gaussian_mechanism", "pfl").GaussianMechanism
     return kind.construct_single_iteration(clip, epsilon, delta)
@@ -94,7 +143,9 @@ def _round(made: Any, updates: Any, generator: Any, *, halves: bool = False) -> 
 
 def _statistics(row: np.ndarray, *, halves: bool = False) -> Any:
     vectors = {"left": row[: len(row) // 2], "right": row[len(row) // 2 :]} if halves else {"update": row}
-    return package("pfl.stats", "pfl").MappedVectorStatistics(vectors, weight=1.0)
+    to_tensor = package("pfl.internal.ops", "pfl").get_ops().to_tensor
+    tensors = {name: to_tensor(vector) for name, vector in vectors.items()}
+    return package("pfl.stats", "pfl").MappedVectorStatistics(tensors, weight=1.0)
 
 
 def _seed(generator: Any) -> int:
