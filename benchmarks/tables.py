@@ -109,7 +109,7 @@ TABLES = (
         active_tables.ranges_and_links,
         ("ranges_and_links",),
     ),
-    Table("explanation/attacks/active_servers.md", "inversion", active_tables.inversion, ("ranges_and_links",)),
+    Table("explanation/attacks/active_servers.md", "inversion", active_tables.inversion, ("gradient_inversion", "ranges_and_links")),
     Table("explanation/attacks/poisoning.md", "poisoning", active_tables.poisoning, ("poisoning",)),
     Table("explanation/attacks/attributes.md", "attributes", attribute_tables.attributes, ("attributes",)),
     Table("results/flower.md", "exchanges", cost_tables.exchanges, ("flower",)),
