@@ -34,9 +34,9 @@ def third_party() -> list[str]:
         "claims anything, the epsilon is what the noise would give, without a verdict. The file has two lines for "
         "each row that audit it again, and what the audit cannot see.",
         "",
-        f"Of {alarms['mechanisms']} right mechanisms with tight claims the audit rejected {alarms['alarms']}; it states "
-        f"at most {alarms['stated']:.0%} (`python -m benchmarks.privacy.mechanism_false_alarms`). One of those took "
-        f"{alarms['cpu_s'] / alarms['mechanisms']:.1f} CPU-s.",
+        f"The audit rejected {alarms['alarms']} of {alarms['mechanisms']} right mechanisms with tight claims, where it "
+        f"states at most {alarms['stated']:.0%} (`python -m benchmarks.privacy.mechanism_false_alarms`); each took "
+        f"{alarms['cpu_s'] / alarms['mechanisms']:.1f} CPU-s on average.",
         "",
         *(
             f"- {DISTRIBUTIONS[row.adapter]}, {row.mechanism}, {row.setting}: {row.checked}."
@@ -48,6 +48,6 @@ def third_party() -> list[str]:
         "`opake.accounting` 0.16.1, which Python 3.11.7 and 3.12.1 cannot import, so that claims of opake's rows are "
         "those of its noise multiplier; `dp_accounting`, which releases nothing.",
         "",
-        "NVFlare 2.9.0 compares names of tasks where a job names filters: a chain for `tasks=[\"*\"]` is applied to no "
-        "task, whatever the filter (`tests/guard/test_nvflare.py`).",
+        'NVFlare 2.9.0 compares names of tasks where a job names filters: a chain for `tasks=["*"]` is applied to no '
+        "task, whatever the filter (`tests/guard/test_nvflare_filter.py`).",
     ]
