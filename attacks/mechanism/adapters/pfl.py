@@ -7,14 +7,19 @@ for the contexts of users and server.
 import copy
 import math
 import tempfile
+import warnings
+from collections.abc import Callable
 from contextlib import chdir
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from attacks.mechanism.adapters.package import package
 from attacks.mechanism.claim import Claim
 from attacks.mechanism.release import Release
+
+Convert: TypeAlias = Callable[[np.ndarray], Any]
+"""From an array to a tensor of pfl's framework."""
 
 
 def gaussian(epsilon: float, delta: float, *, clip: float = 1.0) -> Release:
@@ -71,6 +76,8 @@ def banded_claim(noise_multiplier: float, rounds: int, separation: int, *, delta
 def banded(noise_multiplier: float, rounds: int, separation: int, *, clip: float = 1.0, delta: float = 1e-5) -> Release:
     """Every round's sum with the noise of `BandedMatrixFactorizationMechanism`; users take part from the first on.
 
+    It factorises with torch, which becomes pfl's framework in this process.
+
     Args:
         noise_multiplier: `noise_parameter` of a `PLDPrivacyAccountant`.
         rounds: `num_iterations`.
@@ -78,8 +85,8 @@ def banded(noise_multiplier: float, rounds: int, separation: int, *, clip: float
         clip: Clipping bound.
         delta: Of the accountant.
     """
-    operations = package("pfl.internal.ops.selector", "pfl")
-    operations.set_framework_module(package("pfl.internal.ops.pytorch_ops", "pfl"))
+    torch = package("pfl.internal.ops.pytorch_ops", "pfl")
+    package("pfl.internal.ops.selector", "pfl").set_framework_module(torch)
     kind = package("pfl.privacy.ftrl_mechanism", "pfl").BandedMatrixFactorizationMechanism
     # It leaves its matrix in a folder of the working directory, where a second one would find the first one's.
     with tempfile.TemporaryDirectory() as folder, chdir(folder):
@@ -91,7 +98,13 @@ def banded(noise_multiplier: float, rounds: int, separation: int, *, clip: float
         fresh = centrally(copy.deepcopy(made))
         # How many users a round has must not move the randomness of the next.
         each = [np.random.default_rng(_seed(generator)) for _ in range(rounds)]
-        return [_round(fresh, updates if at % separation == 0 else updates[:0], own) for at, own in enumerate(each)]
+        present = [updates if step % separation == 0 else updates[:0] for step in range(rounds)]
+        with warnings.catch_warnings():
+            # It makes a tensor of a tensor, of which torch warns.
+            warnings.simplefilter("ignore", UserWarning)
+            return [
+                _round(fresh, own, numbers, convert=torch.to_tensor) for own, numbers in zip(present, each, strict=True)
+            ]
 
     return release
 
@@ -117,7 +130,9 @@ def _central(local: Any, *, halves: bool = False) -> Release:
     return lambda updates, generator: _round(made, updates, generator, halves=halves)
 
 
-def _round(made: Any, updates: Any, generator: Any, *, halves: bool = False) -> dict[str, Any]:
+def _round(
+    made: Any, updates: Any, generator: Any, *, halves: bool = False, convert: Convert = np.asarray
+) -> dict[str, Any]:
     """The noisy sum of one round."""
     contexts, metrics = package("pfl.context", "pfl"), package("pfl.metrics", "pfl")
     population = package("pfl.common_types", "pfl").Population.TRAIN
@@ -126,7 +141,7 @@ def _round(made: Any, updates: Any, generator: Any, *, halves: bool = False) -> 
     # A user whose update is zero opens the sum, so that it exists where nobody takes part.
     for row in np.vstack([np.zeros_like(updates, shape=(1, updates.shape[1])), updates]):
         user = contexts.UserContext(num_datapoints=1, seed=_seed(generator))
-        one, _ = made.postprocess_one_user(stats=_statistics(row, halves=halves), user_context=user)
+        one, _ = made.postprocess_one_user(stats=_statistics(row, halves=halves, convert=convert), user_context=user)
         total = one if total is None else total + one
     server = contexts.CentralContext(
         current_central_iteration=0,
@@ -141,10 +156,9 @@ def _round(made: Any, updates: Any, generator: Any, *, halves: bool = False) -> 
     return dict(released.items())
 
 
-def _statistics(row: np.ndarray, *, halves: bool = False) -> Any:
+def _statistics(row: np.ndarray, *, halves: bool = False, convert: Convert = np.asarray) -> Any:
     vectors = {"left": row[: len(row) // 2], "right": row[len(row) // 2 :]} if halves else {"update": row}
-    to_tensor = package("pfl.internal.ops", "pfl").get_ops().to_tensor
-    tensors = {name: to_tensor(vector) for name, vector in vectors.items()}
+    tensors = {name: convert(vector) for name, vector in vectors.items()}
     return package("pfl.stats", "pfl").MappedVectorStatistics(tensors, weight=1.0)
 
 
