@@ -8,18 +8,14 @@ import copy
 import math
 import tempfile
 import warnings
-from collections.abc import Callable
 from contextlib import chdir
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from attacks.mechanism.adapters.package import package
 from attacks.mechanism.claim import Claim
 from attacks.mechanism.release import Release
-
-Convert: TypeAlias = Callable[[np.ndarray], Any]
-"""From an array to a tensor of pfl's framework."""
 
 
 def gaussian(epsilon: float, delta: float, *, clip: float = 1.0) -> Release:
@@ -102,9 +98,7 @@ def banded(noise_multiplier: float, rounds: int, separation: int, *, clip: float
         with warnings.catch_warnings():
             # It makes a tensor of a tensor, of which torch warns.
             warnings.simplefilter("ignore", UserWarning)
-            return [
-                _round(fresh, own, numbers, convert=torch.to_tensor) for own, numbers in zip(present, each, strict=True)
-            ]
+            return [_round(fresh, own, numbers) for own, numbers in zip(present, each, strict=True)]
 
     return release
 
@@ -130,9 +124,7 @@ def _central(local: Any, *, halves: bool = False) -> Release:
     return lambda updates, generator: _round(made, updates, generator, halves=halves)
 
 
-def _round(
-    made: Any, updates: Any, generator: Any, *, halves: bool = False, convert: Convert = np.asarray
-) -> dict[str, Any]:
+def _round(made: Any, updates: Any, generator: Any, *, halves: bool = False) -> dict[str, Any]:
     """The noisy sum of one round."""
     contexts, metrics = package("pfl.context", "pfl"), package("pfl.metrics", "pfl")
     population = package("pfl.common_types", "pfl").Population.TRAIN
@@ -141,7 +133,7 @@ def _round(
     # A user whose update is zero opens the sum, so that it exists where nobody takes part.
     for row in np.vstack([np.zeros_like(updates, shape=(1, updates.shape[1])), updates]):
         user = contexts.UserContext(num_datapoints=1, seed=_seed(generator))
-        one, _ = made.postprocess_one_user(stats=_statistics(row, halves=halves, convert=convert), user_context=user)
+        one, _ = made.postprocess_one_user(stats=_statistics(row, halves=halves), user_context=user)
         total = one if total is None else total + one
     server = contexts.CentralContext(
         current_central_iteration=0,
@@ -156,10 +148,20 @@ def _round(
     return dict(released.items())
 
 
-def _statistics(row: np.ndarray, *, halves: bool = False, convert: Convert = np.asarray) -> Any:
+def _statistics(row: np.ndarray, *, halves: bool = False) -> Any:
     vectors = {"left": row[: len(row) // 2], "right": row[len(row) // 2 :]} if halves else {"update": row}
-    tensors = {name: convert(vector) for name, vector in vectors.items()}
+    tensors = {name: _tensor(vector) for name, vector in vectors.items()}
     return package("pfl.stats", "pfl").MappedVectorStatistics(tensors, weight=1.0)
+
+
+def _tensor(vector: np.ndarray) -> Any:
+    """In pfl's framework; where none is chosen, arrays will do."""
+    selector = package("pfl.internal.ops.selector", "pfl")
+    try:
+        framework = selector.get_framework_module()
+    except AssertionError:
+        return vector
+    return framework.to_tensor(vector)
 
 
 def _seed(generator: Any) -> int:
