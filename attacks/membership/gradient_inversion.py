@@ -74,7 +74,7 @@ def gradient_inversion(
     starts: int = 4,
     steps: int = 300,
     rate: float = 0.1,
-    pull: float = 1e-3,
+    proximal: float = 1e-3,
     seed: int = 0,
 ) -> Scores:
     """Scores of every item for every upload: log-odds of the history that explains it best.
@@ -86,7 +86,7 @@ def gradient_inversion(
             are one.
         steps: of Adam.
         rate: of Adam, on log-odds and private numbers.
-        pull: towards the prior, over the mean squared distance of log-odds from it.
+        proximal: weight of the pull towards the prior, over the mean squared distance of log-odds from it.
         seed: of the starts.
 
     Raises:
@@ -107,11 +107,11 @@ def gradient_inversion(
         weight = 1 / (1 + np.exp(-sought[0]))
         mismatch, by_weight, by_private = step.mismatch(weight, sought[1])
         away = sought[0] - anchor
-        objective = mismatch + pull * np.square(away).mean(axis=2)
+        objective = mismatch + proximal * np.square(away).mean(axis=2)
         better = objective < lowest
         lowest = np.where(better, objective, lowest)
         best[better] = sought[0][better]
-        slope = by_weight * weight * (1 - weight) + 2 * pull * away / len(anchor)
+        slope = by_weight * weight * (1 - weight) + 2 * proximal * away / len(anchor)
         adam[0].follow(slope)
         adam[1].follow(by_private)
     scores: Scores = best[lowest.argmin(axis=0), np.arange(step.people)]

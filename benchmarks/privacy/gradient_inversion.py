@@ -241,7 +241,7 @@ class Case:
         people, scores = self.people, np.zeros((len(here), self.step.items))
         prior = np.clip(people.knowledge.popularity / len(people.split.train.counts), 1e-3, 0.999)
         matched = Matched(self.step, sketch, sketch.of(torch.from_numpy(self.seen[here])))
-        scores[here] = gradient_inversion(matched, prior, pull=pull, steps=STEPS)
+        scores[here] = gradient_inversion(matched, prior, proximal=pull, steps=STEPS)
         return people.auc(scores, here)
 
     def chosen(self, sketch: Sketch) -> tuple[PerUser, str]:

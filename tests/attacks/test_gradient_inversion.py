@@ -48,7 +48,7 @@ def test_the_gradient_is_followed_and_not_the_prior_alone(step):
     prior = np.where(step.history[0], 0.05, 0.15)
     scores = gradient_inversion(step, prior, steps=400)
     assert (scores[0][step.history[0]][:, None] > scores[0][~step.history[0]]).mean() > 0.9
-    pulled = gradient_inversion(step, prior, steps=50, pull=1e6)
+    pulled = gradient_inversion(step, prior, steps=50, proximal=1e6)
     assert (pulled[0][step.history[0]][:, None] < pulled[0][~step.history[0]]).mean() > 0.9
 
 
