@@ -20,6 +20,7 @@ COLUMNS = (
     "noise, active",
 )
 RANGES = ("uploads", "sums, unequal models", "noise, unequal models", "noise, lit rows")
+INVERSIONS = ("as sent, ridge", "as sent, gradient", "sketched, ridge", "sketched, gradient")
 PROTECTIONS = ("none", "long dropped", "clip", "secure sum", "noise")
 
 Row = Mapping[str, Any]
@@ -43,7 +44,9 @@ def _auc(column: Row | None) -> str:
 def ranges_and_links() -> list[str]:
     """AUC of ranges and of neighbours, and shares of people who are linked."""
     found: Mapping[str, Row] = results("ranges_and_links")["methods"]
-    head = ["method", "popularity", *RANGES, "another run", "another service", "neighbours"]
+    tables: Mapping[str, Row] = results("ranges_and_links")["tables"]
+    neighbours = ["neighbours", "neighbours, from tables", "graph, from tables"]
+    head = ["method", "popularity", *RANGES, "another run", "another service", *neighbours]
     rows = [
         [
             method(name).display_name,
@@ -51,6 +54,7 @@ def ranges_and_links() -> list[str]:
             *(figure(row["ranges"][place][0], 3) if place in row["ranges"] else "" for place in RANGES),
             *(f"{row['linked'][where]:.0%}" for where in ("another run", "another service")),
             figure(row["neighbours"][0], 3),
+            *(figure(tables[name][truth][0], 3) if name in tables else "" for truth in ("histories", "graph")),
         ]
         for name, row in found.items()
     ]
@@ -58,13 +62,24 @@ def ranges_and_links() -> list[str]:
 
 
 def inversion() -> list[str]:
-    """AUC of items by learned inversion."""
-    found: Mapping[str, Row] = results("ranges_and_links")["inversion"]
+    """AUC of items by attacks that look at no row."""
+    found: Mapping[str, Row] = results("gradient_inversion")
+    ridge: Mapping[str, Row] = results("ranges_and_links")["inversion"]
     rows = [
-        [method(name).display_name, figure(row["popularity"], 3), figure(row["auc"][0], 3)]
+        [
+            method(name).display_name,
+            figure(row["popularity"], 3),
+            *(figure(row["auc"][place][0], 3) for place in INVERSIONS),
+        ]
         for name, row in found.items()
     ]
-    return table(["method", "popularity", "learned inversion, which looks at no row"], rows)
+    rows += [
+        [method(name).display_name, figure(row["popularity"], 3), figure(row["auc"][0], 3)]
+        + [""] * (len(INVERSIONS) - 1)
+        for name, row in ridge.items()
+        if name not in found
+    ]
+    return table(["method", "popularity", *INVERSIONS], rows)
 
 
 def poisoning() -> list[str]:

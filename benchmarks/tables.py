@@ -110,7 +110,12 @@ TABLES = (
         active_tables.ranges_and_links,
         ("ranges_and_links",),
     ),
-    Table("explanation/attacks/active_servers.md", "inversion", active_tables.inversion, ("ranges_and_links",)),
+    Table(
+        "explanation/attacks/active_servers.md",
+        "inversion",
+        active_tables.inversion,
+        ("gradient_inversion", "ranges_and_links"),
+    ),
     Table("explanation/attacks/poisoning.md", "poisoning", active_tables.poisoning, ("poisoning",)),
     Table("explanation/attacks/attributes.md", "attributes", attribute_tables.attributes, ("attributes",)),
     Table("results/flower.md", "exchanges", cost_tables.exchanges, ("flower",)),
@@ -295,7 +300,12 @@ TABLES = (
         partial(doc_tables.empirical_epsilon, "coverage"),
         ("empirical_epsilon",),
     ),
-    Table("explanation/empirical_epsilon.md", "third party", third_party_tables.third_party, ("third_party",)),
+    Table(
+        "explanation/empirical_epsilon.md",
+        "third party",
+        third_party_tables.third_party,
+        ("third_party", "mechanism_false_alarms"),
+    ),
     Table("guides/choosing_a_clip_norm.md", "clip norms", clip_norm_tables.measured, ("clip_norms",)),
     Table("guides/choosing_a_clip_norm.md", "default clip norms", clip_norm_tables.defaults, ("clip_norms",)),
 )

@@ -44,6 +44,7 @@ def test_the_libraries_are_distributions_of_their_own_and_their_readmes_run(pack
     source, wheel = build(tmp_path / "dist", ROOT / package)
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {package}
+    assert not [name for name in names if "/./" in name or name.endswith((f"{package}/pyproject.toml", ".md"))]
     assert f"privfed_{package}-{privfed.__version__}-py3" in wheel.name
     assert f"privfed_{package}-{privfed.__version__}.tar" in source.name
     python = install(wheel, tmp_path / "alone")

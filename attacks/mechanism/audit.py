@@ -15,10 +15,11 @@ from attacks.mechanism.canaries import one_call
 from attacks.mechanism.claim import Claim
 from attacks.mechanism.findings import Finding, MechanismReport, Verdict
 from attacks.mechanism.floats import fit_bits
+from attacks.mechanism.grids import grid_step
 from attacks.mechanism.inputs import Inputs, NeighbourPair, neighbour_pairs, read_example
 from attacks.mechanism.release import CapturedRelease, Release, Trials, untouched_randomness
 from attacks.mechanism.replay import Alignment, Law, align, noise_law, replayed_epsilon, seems_gaussian
-from attacks.mechanism.scores import FittedScore, fit_score
+from attacks.mechanism.scores import FittedScore, fit_certain, fit_score
 from attacks.mechanism.search import Category, TriedPair, choose, growth, strongest, try_pairs
 
 ALPHA = 0.05
@@ -33,7 +34,8 @@ _MAX_COMPOSED = 8
 
 UNSEEN = (
     "what only inputs between the tried ones do, and branches that a rare input takes",
-    "state that the mechanism keeps between calls, unless it shows as the same noise twice",
+    "state that the mechanism keeps between calls (momentum, residuals, a seed that starts anew with every process), "
+    "unless it shows as the same noise twice",
     "time, memory, messages on the way, and what is written to disk",
     "a budget that is composed over other queries than the claimed steps",
     "an epsilon below the claim: a bound from trials lies under the truth, and 0 is no evidence of privacy",
@@ -210,7 +212,7 @@ def _measure(
     half = max(100, task.trials // 4)
     without, member = task.worlds(pair, 0, half)
     single_a, single_b = _stacked(without, task.composed), _stacked(member, task.composed)
-    kinds = ("values", "form", "noiseless") if category == "unnoised outputs" else None
+    kinds = ("values", "form", "noiseless", "grid") if category == "unnoised outputs" else None
     fitted = fit_score(single_a, single_b, claim.delta, kinds)
     alignment = align(without.numbers, member.numbers)
     fresh_without, fresh_member = task.worlds(pair, half * task.composed, task.trials)
@@ -218,12 +220,13 @@ def _measure(
     if without.layout == fresh_without.layout and not (without.odd.any() or fresh_without.odd.any()):
         law = noise_law(_noisy(np.concatenate([without.numbers, fresh_without.numbers])))
     linear = fit_score(single_a, single_b, claim.delta, ("form", "linear"))
-    measured = _best(task, (fitted, linear), alignment, law, fresh_without, fresh_member)
-    more = 0 if measured.epsilon > claim.epsilon else _trials_to_reject(task, fitted)
-    if more > task.trials:
-        # Decided without these trials, so that they are as fresh as the first ones.
-        extended = task.worlds(pair, (half + task.trials) * task.composed, more)
-        measured = max(measured, _by_errors(task, fitted, *extended), key=lambda bound: bound.epsilon)
+    measured = _best(task, (fitted, linear), alignment, law, (without, fresh_without, fresh_member))
+    if measured.epsilon <= claim.epsilon:
+        certain, rate = fit_certain(single_a, single_b)
+        if more := _trials_to_reject(task, rate, len(single_a)):
+            # Decided without these trials, so that they are as fresh as the first ones.
+            extended = task.worlds(pair, (half + task.trials) * task.composed, more)
+            measured = max(measured, _by_errors(task, certain, *extended), key=lambda bound: bound.epsilon)
     reproduction = _reproduction(task, pair, arguments)
     yield _influence_finding(claim, category, pair, measured, task.alpha, grown, reproduction)
     if category == "influence":
@@ -236,14 +239,14 @@ def _best(
     scores: tuple[FittedScore, FittedScore],
     alignment: Alignment | None,
     law: Law | None,
-    without: Trials,
-    member: Trials,
+    trials: tuple[Trials, Trials, Trials],
 ) -> _Measured:
     """The larger of the bound from error rates and the one through the law of the noise."""
     fitted, linear = scores
+    selected, without, member = trials
     bounds = [_by_errors(task, fitted, without, member)]
     if law is not None and alignment is not None and alignment.holds(without.numbers, member.numbers):
-        bounds.append(_by_replay(task, alignment, law, without))
+        bounds.append(_by_replay(task, alignment, law, selected, without))
     elif law == "gaussian" and task.claim.delta > 0 and linear.name == "linear":
         bounds += _by_gdp(task, linear, without, member)
     return max(bounds, key=lambda measured: measured.epsilon)
@@ -272,10 +275,11 @@ def _by_errors(task: _Measuring, fitted: FittedScore, without: Trials, member: T
     return _Measured(bound.epsilon, 0.0, "Clopper-Pearson, no assumption", sentence, evidence)
 
 
-def _by_replay(task: _Measuring, alignment: Alignment, law: Law, without: Trials) -> _Measured:
+def _by_replay(task: _Measuring, alignment: Alignment, law: Law, selected: Trials, without: Trials) -> _Measured:
     claim = task.claim
+    worlds = alignment, law, without.numbers, selected.numbers
     epsilon, single = (
-        replayed_epsilon(alignment, law, without.numbers, delta=claim.delta, steps=steps, confidence=1 - task.alpha)
+        replayed_epsilon(*worlds, delta=claim.delta, steps=steps, confidence=1 - task.alpha)
         for steps in (claim.steps, 1)
     )
     noise = float(without.numbers[:, alignment.noisy].std(axis=0).mean())
@@ -373,7 +377,7 @@ def _fresh_finding(selected: Trials, fresh: Trials, law: Law | None, pair: Neigh
     numbers = np.concatenate([selected.numbers, fresh.numbers])
     noisy = _noisy(numbers)
     n = len(numbers)
-    if law is None or not noisy.shape[1] or _on_grid(noisy[:, 0]):
+    if law is None or not noisy.shape[1] or len(np.unique(noisy[:, 0])) < 3 or grid_step(noisy[:, 0]):
         return Finding(
             "fresh noise", "not seen", "The outputs are discrete or of no known law, where repeats are natural."
         )
@@ -450,13 +454,21 @@ def _bits(task: _Measuring, candidates: list[TriedPair], arguments: str) -> Iter
     )
 
 
-def _trials_to_reject(task: _Measuring, fitted: FittedScore) -> int:
-    """Trials with which an event that one world never shows rejects the claim; 0 without such an event, or time."""
-    if fitted.certain == 0:
+def _trials_to_reject(task: _Measuring, rate: float, fitted: int) -> int:
+    """Trials with which an event that one world never shows rejects the claim; 0 without such an event, or time.
+
+    Args:
+        task: What is measured.
+        rate: Of the event in the other world.
+        fitted: Trials in each world in which it was looked for.
+    """
+    allowed = math.exp(min(task.claim.epsilon, 50.0))
+    # What one world never showed in n trials has a rate there of up to about 1 / n.
+    if rate * fitted < 3 * allowed:
         return 0
-    needed = 1.3 * math.log(2 / task.alpha) * math.exp(min(task.claim.epsilon, 50.0)) / fitted.certain
-    rate = task.release.calls / max(time.monotonic() - task.begun, 1e-3)
-    affordable = min(rate * max(task.deadline - time.monotonic(), 0.0), 2 * _MAX_TRIALS)
+    needed = max(1.3 * math.log(2 / task.alpha) * allowed / rate, task.trials)
+    speed = task.release.calls / max(time.monotonic() - task.begun, 1e-3)
+    affordable = min(speed * max(task.deadline - time.monotonic(), 0.0), 2 * _MAX_TRIALS)
     return math.ceil(needed) if 2 * needed * task.composed <= affordable else 0
 
 
@@ -475,15 +487,6 @@ def _noisy(numbers: np.ndarray) -> np.ndarray:
     spread = np.where(usable, np.where(usable, numbers, 0.0).std(axis=0), 0.0)
     size = np.abs(np.where(usable, numbers, 0.0)).max(axis=0, initial=0.0)
     return numbers[:, usable & (spread > 1e-9 * size)]
-
-
-def _on_grid(values: np.ndarray) -> bool:
-    """Whether all values are whole numbers of steps from each other."""
-    gaps = np.diff(np.unique(values))
-    if not len(gaps):
-        return True
-    steps = gaps / gaps.min()
-    return bool(steps.max() < 1e6 and (np.abs(steps - np.rint(steps)) < 1e-3 * np.maximum(1, steps / 1e3)).all())
 
 
 def _arguments(given: dict[str, object]) -> str:
@@ -516,7 +519,14 @@ def _report(
         unseen.append("exact sensitivity: its randomness does not follow the seed, or follows the input")
     if captured.refusals:
         name, reason = next(iter(captured.refusals.items()))
-        unseen.append(f"{len(captured.refusals)} inputs that it refused, such as {name} ({reason})")
+        unseen.append(
+            f"{len(captured.refusals)} inputs that it refused, such as {name} ({reason}); whoever sees that it failed "
+            "learns that"
+        )
+    if captured.unread:
+        unseen.append(f"outputs that are no numbers: {', '.join(captured.unread)}")
+    if whole := captured.example.whole_columns():
+        unseen.append(f"whole numbers and flags other than the example's: {', '.join(whole)}")
     return MechanismReport(
         claim,
         tuple(sorted(findings, key=lambda finding: order.index(finding.verdict))),

@@ -1,9 +1,10 @@
 """Neighbouring inputs: what one unit may contain at worst, and the others that it is added to.
 
 Inputs are an array, or a mapping of arrays, with one row per record. Rows belong to users: `records` consecutive rows
-each, or as a column named "user" says. Numbers take directions (one coordinate, all, few, alternating signs) in sizes
-far beyond what a clip lets pass, and the values no clip expects (NaN, infinity, the largest and the smallest numbers).
-Whole numbers and flags take the values of the example, as nothing else need be valid there.
+each, or as a column named "user" says. Numbers take directions (the first or last coordinate, all, few, alternating
+signs) in sizes far beyond what a clip lets pass, in all columns or one alone, and the values no clip expects (NaN,
+infinity, the largest and the smallest numbers). Whole numbers and flags take the values of the example, as nothing else
+need be valid there.
 """
 
 import math
@@ -57,6 +58,11 @@ class Example:
         """A copy of the columns in the form that the mechanism takes."""
         arrays = {name: _to_tensor(column.copy()) if self.torch else column.copy() for name, column in columns.items()}
         return arrays[_PLAIN] if self.plain else arrays
+
+    def whole_columns(self) -> list[str]:
+        """Columns of whole numbers and flags, of which only the example's values are tried."""
+        whole = [name for name, column in self.columns.items() if name != USER and not _is_float(column)]
+        return [name or "inputs" for name in whole]
 
     def take(self, rows: np.ndarray) -> Columns:
         """Some of the rows."""
@@ -151,6 +157,14 @@ def _targets(example: Example, records: int, *, extremes: bool) -> Iterator[tupl
         for size in SIZES:
             rows, opposite = (_filled(first, floats, direction, sign * size * unit) for sign in (1, -1))
             yield f"{direction}, size {size * unit:.3g}", "finite", rows, opposite
+    for name in floats if len(floats) > 1 else ():
+        zeros = {key: np.zeros_like(first[key]) for key in floats}
+        for size in SIZES:
+            rows, opposite = (
+                first | zeros | {name: _filled(first, [name], "all coordinates", sign * size * unit)[name]}
+                for sign in (1, -1)
+            )
+            yield f"{name} alone, size {size * unit:.3g}", "finite", rows, opposite
     large = _filled(first, floats, "all coordinates", SIZES[2] * unit)
     for name, column in example.columns.items():
         if column.dtype == bool:
@@ -220,7 +234,7 @@ def _direction_names(columns: Columns, floats: list[str]) -> tuple[str, ...]:
     return (
         ("all coordinates",)
         if width == 1
-        else ("one coordinate", "all coordinates", "few coordinates", "alternating signs")
+        else ("one coordinate", "last coordinate", "all coordinates", "few coordinates", "alternating signs")
     )
 
 
@@ -239,6 +253,8 @@ def _direction(name: str, width: int) -> np.ndarray:
     vector = np.zeros(width)
     few = math.isqrt(width - 1) + 1 if width else 0
     vector[: {"one coordinate": 1, "few coordinates": few}.get(name, width)] = 1.0
+    if name == "last coordinate":
+        vector[:-1] = 0.0
     if name == "alternating signs":
         vector[1::2] = -1.0
     return vector / max(float(np.linalg.norm(vector)), 1.0)

@@ -22,6 +22,9 @@ Release: TypeAlias = Callable[[Any, Any], Any]
 Layout: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 """Names and shapes of all outputs."""
 
+_NUMBERS = "fiub"
+"""Kinds of arrays that are read."""
+
 
 @dataclass(frozen=True, eq=False)
 class Trials:
@@ -41,6 +44,10 @@ class Trials:
         """Number of calls."""
         return len(self.numbers)
 
+    def after(self, calls: int) -> "Trials":
+        """All but the first calls."""
+        return Trials(self.numbers[calls:], self.odd[calls:], self.layout)
+
     def name(self, index: int) -> str:
         """Name of one number of the outputs."""
         for name, shape in self.layout:
@@ -59,14 +66,14 @@ class CapturedRelease:
     Attributes:
         release: The mechanism.
         example: Form in which it takes its inputs.
-        narrow: Whether the first output is of single precision or less.
+        unread: Outputs that are no numbers.
         refusals: Inputs that it refused, with the reason.
         calls: Calls so far.
     """
 
     release: Release
     example: Example
-    narrow: bool = False
+    unread: tuple[str, ...] = ()
     refusals: dict[str, str] = field(default_factory=dict)
     calls: int = 0
 
@@ -77,20 +84,21 @@ class CapturedRelease:
             ValueError: If the mechanism refuses the example, or releases no numbers.
         """
         try:
-            outputs = list(_flat("", self._call(self.example.columns, 0)))
+            leaves = list(_leaves("", self._call(self.example.columns, 0)))
         except Exception as error:
             raise ValueError(
                 f"The mechanism refused the example ({type(error).__name__}: {error}); pass inputs that it takes."
             ) from error
-        if not outputs or not sum(array.size for _, array in outputs):
+        self.unread = tuple(name or "output" for name, array in leaves if array.dtype.kind not in _NUMBERS)
+        if not sum(array.size for _, array in leaves if array.dtype.kind in _NUMBERS):
             raise ValueError("The mechanism released no numbers; pass one that returns arrays, tensors or numbers.")
-        self.narrow = outputs[0][1].dtype.itemsize <= 4
 
     def trials(self, columns: Columns, seeds: Sequence[int], layout: Layout | None = None) -> Trials:
         """What is released under each seed, in the given layout or that of the first call."""
         rows = []
         for seed in seeds:
-            outputs = list(_flat("", self._call(columns, seed)))
+            leaves = _leaves("", self._call(columns, seed))
+            outputs = [(name, array) for name, array in leaves if array.dtype.kind in _NUMBERS]
             shapes = tuple((name, array.shape) for name, array in outputs)
             layout = shapes if layout is None else layout
             rows.append(np.concatenate([array.ravel() for _, array in outputs]) if shapes == layout else None)
@@ -129,17 +137,15 @@ def untouched_randomness() -> Iterator[None]:
             torch.set_rng_state(states[2])
 
 
-def _flat(name: str, output: Any) -> Iterator[tuple[str, np.ndarray]]:
-    """Every array of numbers in an output, with its name."""
-    if output is None or isinstance(output, str | bytes):
+def _leaves(name: str, output: Any) -> Iterator[tuple[str, np.ndarray]]:
+    """Everything that is no mapping or sequence in an output, as an array, with its name."""
+    if output is None:
         return
     if isinstance(output, Mapping):
         for key, value in output.items():
-            yield from _flat(f"{name}.{key}" if name else str(key), value)
+            yield from _leaves(f"{name}.{key}" if name else str(key), value)
     elif isinstance(output, tuple | list):
         for index, value in enumerate(output):
-            yield from _flat(f"{name}[{index}]", value)
+            yield from _leaves(f"{name}[{index}]", value)
     else:
-        array = output.detach().cpu().numpy() if hasattr(output, "detach") else np.asarray(output)
-        if array.dtype.kind in "fiub":
-            yield name, array
+        yield name, output.detach().cpu().numpy() if hasattr(output, "detach") else np.asarray(output)

@@ -33,6 +33,13 @@ _MAX_TESTED = 5_000
 """Numbers that a goodness-of-fit test reads; more would reject for rounding."""
 
 
+_MAX_COMPARED = 256
+"""Coordinates up to which it is looked for those that follow each other."""
+
+_ALIKE = 0.4
+"""Correlation above which one coordinate follows another."""
+
+
 @dataclass(frozen=True, eq=False)
 class Alignment:
     """Exact relation between two worlds under the same randomness: B = factor A + shift.
@@ -85,6 +92,7 @@ def noise_law(noise: np.ndarray) -> Law | None:
     noise = noise[: max(50, _MAX_TESTED // max(noise.shape[1], 1))]
     if len(noise) < 50:
         return None
+    noise = noise[:, _unlike(noise)]
     centred = noise - np.median(noise, axis=0)
     laplace = centred / np.abs(centred).mean(axis=0)
     gaussian = (noise - noise.mean(axis=0)) / noise.std(axis=0)
@@ -100,6 +108,18 @@ def noise_law(noise: np.ndarray) -> Law | None:
     return None
 
 
+def _unlike(noise: np.ndarray) -> np.ndarray:
+    """Columns of which none follows an earlier one, as tests count every number for a new one."""
+    if not 1 < noise.shape[1] <= _MAX_COMPARED:
+        return np.arange(noise.shape[1])
+    alike = np.abs(np.corrcoef(noise, rowvar=False)) > _ALIKE
+    kept: list[int] = []
+    for column in range(noise.shape[1]):
+        if not alike[column, kept].any():
+            kept.append(column)
+    return np.array(kept)
+
+
 def seems_gaussian(standardised: np.ndarray) -> bool:
     """Whether neither the distribution nor the tails of numbers of mean 0 and variance 1 deny a Gaussian."""
     # A sum of a few Laplace noises passes the second test, and its tails are heavier.
@@ -108,7 +128,14 @@ def seems_gaussian(standardised: np.ndarray) -> bool:
 
 
 def replayed_epsilon(
-    alignment: Alignment, law: Law, noise: np.ndarray, *, delta: float, steps: int, confidence: float
+    alignment: Alignment,
+    law: Law,
+    noise: np.ndarray,
+    selected: np.ndarray,
+    *,
+    delta: float,
+    steps: int,
+    confidence: float,
 ) -> float:
     """Lower bound on epsilon of `steps` calls, given the law of the noise.
 
@@ -116,27 +143,33 @@ def replayed_epsilon(
         alignment: Relation of the two worlds, established on other replays.
         law: Law of the noise, established on other replays.
         noise: Fresh replays of the world without the unit.
+        selected: Other replays of it, by which the direction is chosen in which Gaussian noise is measured.
         delta: Of the claim.
         steps: Calls on the same people.
         confidence: Probability that the scale of the noise is below its bound.
     """
-    noise = noise[:, alignment.noisy]
+    noise, selected = noise[:, alignment.noisy], selected[:, alignment.noisy]
     if law == "laplace":
         return 0.0 if alignment.scaled else _laplace(alignment, noise, delta, steps, 1 - confidence)
     if alignment.scaled:
         return _scaled_gaussian(alignment, noise, max(delta, PURE_DELTA), 1 - confidence)
-    weights = alignment.shift / noise.var(axis=0).mean() if noise.shape[1] > len(noise) // 10 else None
+    weights = _direction(alignment.shift, selected)
     return _gaussian(alignment.shift, noise, weights, max(delta, PURE_DELTA), steps, 1 - confidence)
 
 
+def _direction(shift: np.ndarray, selected: np.ndarray) -> np.ndarray:
+    """Weights of the sum that tells most, as far as there are replays to estimate the noise's covariance from."""
+    if selected.shape[1] > len(selected) // 5:
+        return np.asarray(shift / selected.var(axis=0).mean())
+    scale = selected.std(axis=0)
+    correlation = np.corrcoef(selected, rowvar=False).reshape(len(scale), -1)
+    return np.asarray(np.linalg.solve(correlation + 1e-6 * np.eye(len(scale)), shift / scale) / scale)
+
+
 def _gaussian(
-    shift: np.ndarray, noise: np.ndarray, weights: np.ndarray | None, delta: float, steps: int, alpha: float
+    shift: np.ndarray, noise: np.ndarray, weights: np.ndarray, delta: float, steps: int, alpha: float
 ) -> float:
     """Through mu of the sum of scores along the shift, whose noise is Gaussian whatever its covariance."""
-    if weights is None:
-        # Half of the replays choose the direction, the other half bound the noise along it.
-        half = len(noise) // 2
-        weights, noise = shift / noise[:half].var(axis=0), noise[half:]
     size = float(np.abs(weights * shift).sum())
     if size == 0:
         return 0.0

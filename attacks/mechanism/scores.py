@@ -7,9 +7,12 @@ each world shows it. So a score may be anything; several kinds are fitted, and t
 * noiseless: along the part of that difference in which the noise does not vary;
 * scale: the squared distance from the mean;
 * values: how many numbers equal one that only one of the worlds takes;
+* grid: how many numbers leave the grid on which those of one world lie;
+* range: how many numbers pass the ends between which those of one world lie;
 * form: whether a number is not finite, or the outputs have another layout.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -17,6 +20,7 @@ from typing import TypeAlias
 import numpy as np
 
 from attacks.empirical.bounds import clopper_pearson_upper
+from attacks.mechanism.grids import grid_step, off_grid
 from attacks.mechanism.release import Trials
 
 ScoreFunction: TypeAlias = Callable[[Trials], np.ndarray]
@@ -35,7 +39,6 @@ class FittedScore:
         function: From trials to scores.
         threshold: Scores at or above it are guessed "member".
         estimate: Epsilon that the trials show to which it was fitted.
-        certain: Rate of its event in one world if the other world never showed it there, or 0.
     """
 
     name: str
@@ -43,7 +46,6 @@ class FittedScore:
     function: ScoreFunction
     threshold: float
     estimate: float
-    certain: float
 
 
 def fit_score(without: Trials, member: Trials, delta: float, kinds: tuple[str, ...] | None = None) -> FittedScore:
@@ -56,11 +58,32 @@ def fit_score(without: Trials, member: Trials, delta: float, kinds: tuple[str, .
         kinds: Kinds that may be fitted; by default all.
     """
     fitted = [
-        fit_threshold(name, detail, function, without, member, delta)
+        fit_threshold(name, detail, function, *_judged(name, without, member), delta)
         for name, detail, function in _candidates(without, member)
         if kinds is None or name in kinds
     ]
     return max(fitted, key=lambda score: score.estimate)
+
+
+def fit_certain(without: Trials, member: Trials) -> tuple[FittedScore, float]:
+    """The score and threshold that one world never passes, on these trials, and the rate at which the other does."""
+    best, largest = None, -1.0
+    for name, detail, function in _candidates(without, member):
+        null, positive = (function(trials) for trials in _judged(name, without, member))
+        above, below = float(np.nextafter(null.max(), np.inf)), float(positive.min())
+        for threshold, rate in ((above, (positive >= above).mean()), (below, (null < below).mean())):
+            if rate > largest:
+                largest = float(rate)
+                estimate = math.log(max(rate * len(null), 1.0))
+                best = FittedScore(name, detail, function, threshold, estimate)
+    assert best is not None  # there is always the form of the outputs
+    return best, largest
+
+
+def _judged(name: str, without: Trials, member: Trials) -> tuple[Trials, Trials]:
+    """Trials for the threshold: ends of a range, taken from the first half, are passed by none of it."""
+    half = len(without) // 2
+    return (without.after(half), member.after(half)) if name == "range" else (without, member)
 
 
 def fit_threshold(
@@ -68,7 +91,9 @@ def fit_threshold(
 ) -> FittedScore:
     """A score with the threshold that tells the two worlds apart best, on these trials."""
     null, positive = function(without), function(member)
-    cuts = np.unique(np.quantile(np.concatenate([null, positive]), np.linspace(0, 1, _CUTS), method="nearest"))
+    quantiles = np.quantile(np.concatenate([null, positive]), np.linspace(0, 1, _CUTS), method="nearest")
+    # Just past what one world shows at most, or the other at least: where noise ends, these are never passed.
+    cuts = np.unique([*quantiles, np.nextafter(null.max(), np.inf), positive.min()])
     true = len(positive) - np.searchsorted(np.sort(positive), cuts, side="left")
     false = len(null) - np.searchsorted(np.sort(null), cuts, side="left")
     fnr = clopper_pearson_upper(len(positive) - true, len(positive), 0.01)
@@ -78,11 +103,7 @@ def fit_threshold(
         backwards = np.log(np.maximum(1 - fpr - delta, 0)) - np.log(fnr)
     estimates = np.maximum(forwards, backwards)
     best = int(estimates.argmax())
-    if forwards[best] >= backwards[best]:
-        certain = true[best] / len(positive) if false[best] == 0 else 0.0
-    else:
-        certain = 1 - false[best] / len(null) if true[best] == len(positive) else 0.0
-    return FittedScore(name, detail, function, float(cuts[best]), max(0.0, float(estimates[best])), float(certain))
+    return FittedScore(name, detail, function, float(cuts[best]), max(0.0, float(estimates[best])))
 
 
 def _candidates(without: Trials, member: Trials) -> Iterator[tuple[str, str, ScoreFunction]]:
@@ -95,6 +116,14 @@ def _candidates(without: Trials, member: Trials) -> Iterator[tuple[str, str, Sco
         return
     a, b = a[:, usable], b[:, usable]
     yield from _values(without, a, b, usable)
+    yield from _grids(without, a, b, usable)
+    for here, sign in ((a, 1.0), (b, -1.0)):
+        half = here[: max(len(here) // 2, 1)]
+        yield (
+            "range",
+            "outputs outside the range of the others",
+            _outside(usable, half.min(axis=0), half.max(axis=0), sign),
+        )
     center, variance = a.mean(axis=0), (a.var(axis=0) + b.var(axis=0)) / 2
     noisy = a.var(axis=0) > 0
     difference = b.mean(axis=0) - center
@@ -164,6 +193,34 @@ def _values(
             first = int(lead.argmax())
             detail = f"{without.name(int(where[first]))} equals {values[first]:.6g}"
             yield "values", detail, _hits(usable, typical[swapped], -1.0 if swapped else 1.0)
+
+
+def _grids(
+    without: Trials, a: np.ndarray, b: np.ndarray, usable: np.ndarray
+) -> Iterator[tuple[str, str, ScoreFunction]]:
+    """Numbers that lie off the grid of one world, where that world's numbers lie on one."""
+    where = np.flatnonzero(usable)
+    for here, sign in ((a, 1.0), (b, -1.0)):
+        steps = np.array([grid_step(column) for column in here.T])
+        columns = np.flatnonzero(steps)
+        if len(columns):
+            detail = f"{without.name(int(where[columns[0]]))} is off a grid of step {steps[columns[0]]:.4g}"
+            yield "grid", detail, _off(where[columns], here[0, columns], steps[columns], sign)
+
+
+def _off(columns: np.ndarray, origin: np.ndarray, step: np.ndarray, sign: float) -> ScoreFunction:
+    def score(trials: Trials) -> np.ndarray:
+        return np.asarray(sign * off_grid(trials.numbers[:, columns], origin, step).sum(axis=1))
+
+    return score
+
+
+def _outside(usable: np.ndarray, low: np.ndarray, high: np.ndarray, sign: float) -> ScoreFunction:
+    def score(trials: Trials) -> np.ndarray:
+        numbers = trials.numbers[:, usable]
+        return np.asarray(sign * ((numbers < low) | (numbers > high)).sum(axis=1))
+
+    return score
 
 
 def _hits(usable: np.ndarray, values: np.ndarray, sign: float) -> ScoreFunction:

@@ -11,9 +11,10 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from attacks.mechanism.grids import leaves_grid
 from attacks.mechanism.inputs import NeighbourPair
 from attacks.mechanism.release import CapturedRelease, Trials
-from attacks.mechanism.replay import Alignment, align
+from attacks.mechanism.replay import Alignment, align, noise_law
 
 Category: TypeAlias = Literal["influence", "unnoised outputs", "extreme values", "number of users", "absent users"]
 
@@ -32,6 +33,7 @@ class TriedPair:
     Attributes:
         pair: The neighbouring inputs.
         alignment: Relation of the replays, if exact.
+        spread: Standard deviation of the noise in each noisy coordinate, over the same seeds for every pair.
         influence: Rough distance of the two worlds in units of the noise; infinite where something has no noise.
         unnoised: Whether an output without noise differs, or the outputs' form does.
         spread_ratio: Logarithm of the ratio of the scales of the noise, in its standard errors.
@@ -39,6 +41,7 @@ class TriedPair:
 
     pair: NeighbourPair
     alignment: Alignment | None
+    spread: np.ndarray
     influence: float
     unnoised: bool
     spread_ratio: float
@@ -81,18 +84,28 @@ def choose(candidates: list[TriedPair]) -> dict[Category, TriedPair]:
 
 
 def strongest(release: CapturedRelease, candidates: list[TriedPair], seeds: list[int]) -> TriedPair:
-    """The candidate of most influence, after measuring the noise of the first few better than the search did."""
-    first = sorted(candidates, key=lambda candidate: -candidate.influence)[:_FIRST]
+    """The candidate of most influence, after measuring noise better than the search did."""
+    first = sorted(candidates, key=lambda candidate: -candidate.influence)
     aligned = [c for c in first if c.alignment is not None and not c.alignment.scaled]
     if not aligned:
-        return max((_again(release, candidate, seeds) for candidate in first), key=lambda again: again.influence)
+        again = (_again(release, candidate, seeds) for candidate in first[:_FIRST])
+        return max(again, key=lambda candidate: candidate.influence)
+    reference = aligned[0].alignment
+    assert reference is not None
     noise = release.trials(aligned[0].pair.without, seeds).numbers
+    if noise.shape[1] != len(reference.noisy):
+        return aligned[0]
+    # Seeds are the same for all, so what they made of the first one's spread they made of every other's.
+    noise = noise[:, reference.noisy]
+    chance = noise.std(axis=0) / np.maximum(aligned[0].spread, 1e-300)
+    # Laplace noise loses what all coordinates lose, Gaussian noise the length of it.
+    norm = 1 if noise_law(noise) == "laplace" else 2
 
     def influence(candidate: TriedPair) -> float:
         alignment = candidate.alignment
-        if alignment is None or len(alignment.noisy) != noise.shape[1]:
+        if alignment is None or not np.array_equal(alignment.noisy, reference.noisy):
             return 0.0
-        return float(np.linalg.norm(alignment.shift / np.maximum(noise[:, alignment.noisy].std(axis=0), 1e-300)))
+        return float(np.linalg.norm(alignment.shift / np.maximum(chance * candidate.spread, 1e-300), norm))
 
     return max(aligned, key=influence)
 
@@ -129,17 +142,23 @@ def growth(candidates: list[TriedPair]) -> tuple[float, float] | None:
 def _candidate(pair: NeighbourPair, without: Trials, member: Trials) -> TriedPair:
     a, b = without.numbers, member.numbers
     if _form(without) != _form(member):
-        return TriedPair(pair, None, math.inf, unnoised=True, spread_ratio=0.0)
+        return TriedPair(pair, None, np.zeros(0), math.inf, unnoised=True, spread_ratio=0.0)
     finite = np.isfinite(a).all(axis=0) & np.isfinite(b).all(axis=0)
     a, b = a[:, finite], b[:, finite]
     spread_a, spread_b = a.std(axis=0), b.std(axis=0)
     size = np.maximum(np.abs(a).max(axis=0, initial=0.0), np.abs(b).max(axis=0, initial=0.0))
     still = (spread_a <= 1e-12 * size) & (spread_b <= 1e-12 * size)
     difference = b.mean(axis=0) - a.mean(axis=0)
-    unnoised = bool((still & (np.abs(difference) > 1e-9 * size)).any()) or _hidden(a, b)
     alignment = align(without.numbers, member.numbers)
+    unnoised = (
+        bool((still & (np.abs(difference) > 1e-9 * size)).any())
+        or _hidden(a, b)
+        or _half_noised(a, b)
+        or _off_grid(alignment, without.numbers)
+    )
     influence = _influence(alignment, difference, spread_a, spread_b, len(without))
-    return TriedPair(pair, alignment, influence, unnoised, _ratio(alignment, spread_a, spread_b))
+    spread = np.zeros(0) if alignment is None else without.numbers[:, alignment.noisy].std(axis=0)
+    return TriedPair(pair, alignment, spread, influence, unnoised, _ratio(alignment, spread_a, spread_b))
 
 
 def _influence(
@@ -175,6 +194,23 @@ def _hidden(a: np.ndarray, b: np.ndarray) -> bool:
     shared = (left.std(axis=0) < 1e-9 * noise) & (right.std(axis=0) < 1e-9 * noise)
     moved = np.abs(left.mean(axis=0) - right.mean(axis=0)) > 1e-3 * noise
     return bool((shared & moved).any())
+
+
+def _half_noised(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether an output never changes in one world and takes many values in the other."""
+    for one, other in ((a, b), (b, a)):
+        still = (one == one[:1]).all(axis=0)
+        if any(len(np.unique(column)) > len(other) // 2 for column in other[:, still].T):
+            return True
+    return False
+
+
+def _off_grid(alignment: Alignment | None, numbers: np.ndarray) -> bool:
+    """Whether noise lies on a grid and the unit's influence does not."""
+    if alignment is None or alignment.scaled:
+        return False
+    noise = numbers[:, alignment.noisy]
+    return any(leaves_grid(column, float(shift)) for column, shift in zip(noise.T, alignment.shift, strict=True))
 
 
 def _form(trials: Trials) -> tuple[bool, bytes]:

@@ -7,8 +7,7 @@ back from uploads to histories by ridge regression: with simulated uploads U and
     scores(x) = x U^T (U U^T + lambda I)^-1 H,
 
 rows of U and x centred by the mean simulated upload and scaled to length one. This is gradient inversion by regression
-on simulated pairs, in place of an optimisation for each upload (Zhu, Liu & Han, "Deep leakage from gradients", NeurIPS
-2019).
+on simulated pairs; `gradient_inversion` optimises for each upload instead.
 """
 
 import numpy as np

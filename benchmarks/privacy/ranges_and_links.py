@@ -11,7 +11,10 @@ MovieLens-100K, as in `benchmarks.privacy.active_servers`, on the same 48 people
                service that has the other half of everybody's items, by a coin; chance is 1 in 48
     inversion  AUC of training items against items never seen, by an attack that looks at no row: ridge regression from
                uploads of 600 made-up newcomers, trained on the model that was sent, back to their histories
-    neighbours AUC of the five people whose histories overlap most with one's own, among the 48
+    neighbours AUC of the five people whose histories overlap most with one's own, among the 48: from single uploads;
+               and, where everybody takes part in every round and is sent a table of their own, from these tables
+               alone, as whoever reads them on the way sees them, with the AUC of who is whose neighbour in the graph
+               by which the server made them
 
 Items are read by the attack that is best on the people whose histories the adversary knows; ranges, too, are measured
 on the others. Lit rows are read by a matched filter: the mean upload of 64 made-up newcomers with an item of the range,
@@ -65,6 +68,8 @@ from privfed.updates import ClientUpdates
 SIZE, RANGES, NEIGHBOURS, NEWCOMERS, PAIRS = 20, 24, 5, 64, 600
 TRIED, GAINS = 8, (30.0, 300.0)
 METHODS = ("colr", "fedmf", "fedncf", "fedvae", "gpfedrec")
+PERSONAL = ("gpfedrec",)
+"""Whose server sends everybody a table of their own."""
 WITHOUT_ROWS = ("private-autoencoder", "dpals", "fair", "colr")
 """Whose uploads are read by learned inversion: on a head of items, in products, in hashed tables, in low rank."""
 
@@ -183,6 +188,19 @@ def flat(uploads: Mapping[str, Tensor]) -> Float32[np.ndarray, "n size"]:
     return torch.cat([values.float().flatten(1) for values in uploads.values()], 1).numpy()
 
 
+def tables_read(name: str, people: People, seed: int) -> dict[str, PerUser]:
+    """AUC of neighbours by histories, and by the server's graph, from the tables that people are sent."""
+    honest = assembled(name, "none", people, seed, people.split.train.n_users)
+    run = trained(honest, ROUNDS)
+    (tables,) = run.queries[-1].message.personal.values()
+    users = torch.from_numpy(people.users)
+    own = tables[users].double().flatten(1).numpy()
+    similar = linked(own - own.mean(axis=0), own - own.mean(axis=0))
+    graph = honest.server.state()["near"][users][:, users].numpy() & ~np.eye(len(users), dtype=bool)
+    truths = {"histories": nearest(people.game.members, NEIGHBOURS), "graph": graph}
+    return {truth: neighbour_auc(similar, neighbours) for truth, neighbours in truths.items()}
+
+
 def ranges_of(at: dict[str, Stage], question: Question) -> dict[str, PerUser]:
     """AUC of ranges by place."""
     out = {"uploads": question.auc(range_scores(read(at["none"], CRAFTED), question.ranges))}
@@ -264,6 +282,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in METHODS:
         if harness.chosen(name, options.only):
             record.put(measured(name, registered[name], people, options.seeds), "methods", name)
+    for name in PERSONAL if harness.chosen("tables", options.only) else ():
+        read_off = [tables_read(name, people, seed) for seed in range(options.seeds)]
+        alike = {truth: _interval(np.mean([aucs[truth] for aucs in read_off], axis=0)) for truth in read_off[0]}
+        record.put(alike, "tables", name)
     for name in WITHOUT_ROWS:
         if harness.chosen(name, options.only):
             aucs = [inverted(name, registered[name], people, seed) for seed in range(options.seeds)]

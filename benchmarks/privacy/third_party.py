@@ -324,6 +324,30 @@ ROWS: tuple[Row, ...] = (
         "Claim(1.9931, 1e-5)",
         "noise multiplier by the paper that it cites",
     ),
+    *(
+        Row(
+            "pfl",
+            "BandedMatrixFactorizationMechanism",
+            f"noise multiplier 2, {rounds} rounds, min_separation {separation}",
+            f"pfl.banded(2.0, {rounds}, {separation})",
+            f"pfl.banded_claim(2.0, {rounds}, {separation})",
+            "PLDPrivacyAccountant of the participations",
+            users=1,
+            width=2,
+            options={"trials": 600},
+            checked=checked,
+        )
+        for rounds, separation, checked in (
+            (
+                8,
+                8,
+                "it takes numpy's lower Cholesky factor L of X, for which L L^T = X, as the C of C^T C = X: rows of C "
+                "have norm 1 and not columns, and whoever takes part in the first round moves C X by the norm of "
+                "its first column, more with more rounds",
+            ),
+            (8, 2, ""),
+        )
+    ),
     Row(
         "jax_privacy",
         "clipped_grad, gaussian_privatizer",
@@ -347,6 +371,19 @@ ROWS: tuple[Row, ...] = (
         "opake.step(2.0)",
         "opake.claim(2.0)",
         "noise multiplier",
+    ),
+    *(
+        Row(
+            "opake",
+            "mf_gaussian_noise",
+            f"band_mf_strategy of {bands} bands, noise multiplier 2, 6 rounds, min_sep {separation}",
+            f"opake.correlated(2.0, 6, {separation}, {bands})",
+            f"opake.correlated_claim(2.0, 6, {separation}, {bands})",
+            "noise multiplier, at the sensitivity that the strategy names",
+            width=2,
+            options={"trials": 400},
+        )
+        for separation, bands in ((3, 3), (1, 3))
     ),
 )
 

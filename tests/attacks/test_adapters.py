@@ -159,3 +159,26 @@ def test_claims_are_those_of_the_packages_accountants():
     for claim in (flower.claim(2.0, 8), opacus.claim(2.0), adapter("opake", "torch").claim(2.0)):
         assert 1.99 < claim.epsilon < 2.2
     assert replace(flower.claim(2.0, 8), neighbours="zero_out").sentence().endswith("zero out")
+
+
+def test_banded_noise_of_pfl_is_replayed_whoever_takes_part():
+    pfl = adapter("pfl", "pfl", "torch")
+    release = pfl.banded(1.0, 4, 4)
+    alone, two = (replayed(release, ROWS[:n]) for n in (1, 2))
+    assert follows_its_seed(alone)
+    # Rounds after the first have noise alone.
+    assert np.allclose(alone[:, 6:], two[:, 6:])
+    assert np.allclose((two - alone)[:, :6], CLIPPED[1], atol=1e-5)
+    assert pfl.banded_claim(1.0, 4, 2).epsilon > pfl.banded_claim(1.0, 4, 4).epsilon > 0
+
+
+def test_correlated_noise_of_opake_is_added_in_every_round():
+    torch = pytest.importorskip("torch")
+    opake = adapter("opake", "opake", "opake.dpftrl")
+    rows = torch.from_numpy(ROWS).float()
+    still = replayed(opake.correlated(1e-9, 4, 2, 2), rows).reshape(3, 4, 6)
+    assert np.allclose(still[:, ::2], CLIPPED.sum(axis=0), atol=1e-5)
+    assert np.allclose(still[:, 1::2], 0, atol=1e-5)
+    assert follows_its_seed(replayed(opake.correlated(1.0, 4, 2, 2), rows))
+    once, twice = (opake.correlated_claim(2.0, 4, separation, 2).epsilon for separation in (4, 2))
+    assert 0 < once < twice

@@ -11,7 +11,8 @@ from nvflare.apis.filter import Filter, FilterChainType, FilterContextKey
 from nvflare.apis.fl_constant import FilterKey, FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
-from nvflare.apis.utils.task_utils import apply_filters
+from nvflare.apis.utils.task_utils import apply_filters, get_filters
+from nvflare.private.fed_json_config import FedJsonConfigurator, FilterChain
 from nvflare.private.privacy_manager import Scope
 
 from privfed.engines.nodes.errors import NodeRefused, PolicyRefused
@@ -141,3 +142,16 @@ def test_wrong_settings_are_refused_where_a_site_writes_them(tmp_path):
         nvflare_filter(tmp_path, PLAN, rounds=1, data_kind="METRICS")
     assert isinstance(nvflare_filter(tmp_path, PLAN, rounds=1), Filter)
     assert (FilterContextKey.CHAIN_TYPE, FilterChainType.TASK_RESULT_CHAIN) == ("__chain_type", "task_result")
+
+
+def test_a_chain_that_a_job_gives_for_all_tasks_is_applied_to_none(tmp_path):
+    table = {}
+    for tasks in (["*"], ["train"]):
+        chain = FilterChain(FilterChainType.TASK_DATA_CHAIN, FilterKey.IN)
+        chain.tasks, chain.filters = tasks, [nvflare_filter(tmp_path, PLAN, rounds=2)]
+        FedJsonConfigurator._build_filter_table(None, chain, table)
+    found = {
+        task: len(get_filters(Scope.TASK_DATA_FILTERS_NAME, FLContext(), table, task, FilterKey.IN))
+        for task in ("train", "validate")
+    }
+    assert found == {"train": 1, "validate": 0}

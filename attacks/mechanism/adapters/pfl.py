@@ -4,11 +4,17 @@ Inputs are updates, one row per user. The audit's generator draws the seed of th
 for the contexts of users and server.
 """
 
+import copy
+import math
+import tempfile
+import warnings
+from contextlib import chdir
 from typing import Any
 
 import numpy as np
 
 from attacks.mechanism.adapters.package import package
+from attacks.mechanism.claim import Claim
 from attacks.mechanism.release import Release
 
 
@@ -57,6 +63,56 @@ def adaptive_clipping(noise_multiplier: float, *, indicator_noise: float, clip: 
     return release
 
 
+def banded_claim(noise_multiplier: float, rounds: int, separation: int, *, delta: float = 1e-5) -> Claim:
+    """What `PLDPrivacyAccountant` says of as many participations as the separation allows."""
+    accountant = _accountant(noise_multiplier, delta, math.ceil(rounds / separation))
+    return Claim(float(accountant.epsilon), delta)
+
+
+def banded(noise_multiplier: float, rounds: int, separation: int, *, clip: float = 1.0, delta: float = 1e-5) -> Release:
+    """Every round's sum with the noise of `BandedMatrixFactorizationMechanism`; users take part from the first on.
+
+    It factorises with torch, which becomes pfl's framework in this process.
+
+    Args:
+        noise_multiplier: `noise_parameter` of a `PLDPrivacyAccountant`.
+        rounds: `num_iterations`.
+        separation: `min_separation`; rounds between, nobody takes part in.
+        clip: Clipping bound.
+        delta: Of the accountant.
+    """
+    torch = package("pfl.internal.ops.pytorch_ops", "pfl")
+    package("pfl.internal.ops.selector", "pfl").set_framework_module(torch)
+    kind = package("pfl.privacy.ftrl_mechanism", "pfl").BandedMatrixFactorizationMechanism
+    # It leaves its matrix in a folder of the working directory, where a second one would find the first one's.
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        made = kind(clip, rounds, separation, lambda times: _accountant(noise_multiplier, delta, times))
+    centrally = package("pfl.privacy.privacy_mechanism", "pfl").CentrallyAppliedPrivacyMechanism
+
+    def release(updates: Any, generator: Any) -> list[dict[str, Any]]:
+        # It remembers the noise of earlier rounds.
+        fresh = centrally(copy.deepcopy(made))
+        # How many users a round has must not move the randomness of the next.
+        each = [np.random.default_rng(_seed(generator)) for _ in range(rounds)]
+        present = [updates if step % separation == 0 else updates[:0] for step in range(rounds)]
+        with warnings.catch_warnings():
+            # It makes a tensor of a tensor, of which torch warns.
+            warnings.simplefilter("ignore", UserWarning)
+            return [_round(fresh, own, numbers) for own, numbers in zip(present, each, strict=True)]
+
+    return release
+
+
+def _accountant(noise_multiplier: float, delta: float, times: int) -> Any:
+    return package("pfl.privacy.privacy_accountant", "pfl").PLDPrivacyAccountant(
+        num_compositions=times,
+        sampling_probability=1.0,
+        mechanism="gaussian",
+        noise_parameter=noise_multiplier,
+        delta=delta,
+    )
+
+
 def _gaussian(clip: float, epsilon: float, delta: float) -> Any:
     kind = package("pfl.privacy.gaussian_mechanism", "pfl").GaussianMechanism
     return kind.construct_single_iteration(clip, epsilon, delta)
@@ -94,7 +150,18 @@ def _round(made: Any, updates: Any, generator: Any, *, halves: bool = False) -> 
 
 def _statistics(row: np.ndarray, *, halves: bool = False) -> Any:
     vectors = {"left": row[: len(row) // 2], "right": row[len(row) // 2 :]} if halves else {"update": row}
-    return package("pfl.stats", "pfl").MappedVectorStatistics(vectors, weight=1.0)
+    tensors = {name: _tensor(vector) for name, vector in vectors.items()}
+    return package("pfl.stats", "pfl").MappedVectorStatistics(tensors, weight=1.0)
+
+
+def _tensor(vector: np.ndarray) -> Any:
+    """In pfl's framework; where none is chosen, arrays will do."""
+    selector = package("pfl.internal.ops.selector", "pfl")
+    try:
+        framework = selector.get_framework_module()
+    except AssertionError:
+        return vector
+    return framework.to_tensor(vector)
 
 
 def _seed(generator: Any) -> int:
