@@ -22,6 +22,7 @@ from benchmarks.figures import figure
 from benchmarks.five_tables import STAGES, popularity, settings
 from benchmarks.harness import RESULTS, ROOT, results
 from benchmarks.markdown import table
+from benchmarks.quality.defaults import ASIDE, CATALOGUES
 from privfed.methods.registry import entries
 
 FOLDER = ROOT / "benchmarks" / "papers"
@@ -230,3 +231,26 @@ def _reason(known: Mapping[str, Any], data: Mapping[str, Any], label: str, *, an
     if label in by_name and not _here(by_name[label]):
         return "not among the methods yet"
     return "not run yet"
+
+
+def shipped() -> list[str]:
+    """Every recommender as it is shipped, over popularity, by catalogue; `aside` chose no default."""
+    rows = results("shipped")
+    popular = {(row["data"], row["users"]): row["ndcg"] for row in rows if row["method"] == POPULARITY}
+    over = {(row["method"], row["data"]): row["ndcg"] / popular[row["data"], row["users"]] - 1 for row in rows}
+    names = dict.fromkeys(method for method, _ in over if method != POPULARITY)
+    catalogues = [data for data in CATALOGUES | ASIDE if any((name, data) in over for name in names)]
+    heads = [f"{data}, aside" if data in ASIDE else data for data in catalogues]
+    all_of_it = [
+        max((users, ndcg) for (name, users), ndcg in popular.items() if name == data)[1] for data in catalogues
+    ]
+    body = [
+        [f"`{name}`", *(f"{over[name, data]:+.0%}" if (name, data) in over else "" for data in catalogues)]
+        for name in names
+    ]
+    return table(["method", *heads], [[POPULARITY, *map(figure_of, all_of_it)], *body])
+
+
+def figure_of(ndcg: float) -> str:
+    """A share of one in three digits."""
+    return f"{ndcg:.3f}".lstrip("0")

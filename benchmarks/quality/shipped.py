@@ -22,7 +22,7 @@ from privfed.data import load, split
 from privfed.setup.config import ExperimentConfig
 
 METHODS = (
-    "popularity", "fedmf", "pfedrec", "fedncf", "gpfedrec", "hetefedrec", "fair", "fedvae", "feddae", "dcf", "dfmr",
+    "fedmf", "pfedrec", "fedncf", "gpfedrec", "hetefedrec", "fair", "fedvae", "feddae", "dcf", "dfmr",
     "lightfr", "colr", "fedrecon", "fedrap", "fedcia", "fedlightgcn", "fedpergnn", "metamf",
 )  # fmt: skip
 """Federated recommenders whose defaults are ours."""
@@ -44,8 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     record = harness.Record("shipped", options, [])
     for data in options.catalogues:
         parts = split(load(data), everything[data])
-        for method in METHODS:
-            fewer = fewer_users(parts, min(options.users, USERS.get(method, options.users)))
+        sizes = [min(options.users, users) for users in (options.users, *USERS.values())]
+        for method, most in [("popularity", size) for size in sizes] + [(name, None) for name in METHODS]:
+            fewer = fewer_users(parts, most or min(options.users, USERS.get(method, options.users)))
             rounds = 1 if method == "popularity" else min(options.rounds, ROUNDS.get(method, options.rounds))
             key = {"method": method, "data": data, "users": fewer.train.n_users, "rounds": rounds}
             key |= {"settings": settings_of(method)}
