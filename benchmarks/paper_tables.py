@@ -241,14 +241,13 @@ def shipped() -> list[str]:
     names = dict.fromkeys(method for method, _ in over if method != POPULARITY)
     catalogues = [data for data in CATALOGUES | ASIDE if any((name, data) in over for name in names)]
     heads = [f"{data}, aside" if data in ASIDE else data for data in catalogues]
-    all_of_it = [
-        max((users, ndcg) for (name, users), ndcg in popular.items() if name == data)[1] for data in catalogues
-    ]
+    most = {data: max(users for name, users in popular if name == data) for data in catalogues}
+    first = [POPULARITY, *(figure_of(popular[data, users]) for data, users in most.items())]
     body = [
         [f"`{name}`", *(f"{over[name, data]:+.0%}" if (name, data) in over else "" for data in catalogues)]
         for name in names
     ]
-    return table(["method", *heads], [[POPULARITY, *map(figure_of, all_of_it)], *body])
+    return table(["method", *heads], [first, *body])
 
 
 def figure_of(ndcg: float) -> str:
