@@ -487,6 +487,6 @@ def not_run(config: AuditConfig) -> list[NotRun]:
         why = "they need a second training with canary clients: set canaries=200 or more"
         reasons.append(NotRun(what="the epsilon of whole people, by canaries", why=why))
     if missing := [name for control, name in CONTROLS.items() if control not in config.controls]:
-        why = "every control is a further training: name those you want in controls"
+        why = "each is a further training, of devices alone one for every device: name those you want in controls"
         reasons.append(NotRun(what=f"controls ({formatting.listed(missing)})", why=why))
     return reasons
