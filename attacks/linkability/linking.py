@@ -49,7 +49,9 @@ def smoothed_profiles(
             "same catalogue."
         )
     if not held.any() or (rank is not None and rank < 1):
-        raise ViewError(f"Got {int(held.sum())} known interactions and rank {rank}; pass some histories and at least 1.")
+        raise ViewError(
+            f"Got {int(held.sum())} known interactions and rank {rank}; pass some histories and at least 1."
+        )
     own = profiles(scores)
     if rank is None:
         # [known, items], columns of length 1: of an item that nobody has, 0.

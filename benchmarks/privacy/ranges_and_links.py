@@ -22,11 +22,11 @@ MovieLens-100K, as in `benchmarks.privacy.active_servers`, on the same 48 people
                by which the server made them
 
 Items are read by the attack that is best on the people whose histories the adversary knows; ranges and links, too, are
-measured on the others. Six methods, one of each way to upload (rows of items, rows and heads, low rank, weights of an
-autoencoder, tables of their own, sums of products): lit rows take a query for every range and person. Lit rows are read by a matched filter: the mean upload of 64 made-up newcomers with an item of the range,
-less that of 64 without, all from the model that was sent; how bright they are is chosen on known people. Popularity
-answers for a range by its most popular item. Results go to `benchmarks/results/ranges_and_links.json`. One process, one
-thread.
+measured on the others. Lit rows are read by a matched filter: the mean upload of 64 made-up newcomers with an item of
+the range, less that of 64 without, all from the model that was sent; how bright they are is chosen on known people.
+Popularity answers for a range by its most popular item. Six methods, one of each way to upload (rows, rows and heads,
+low rank, an autoencoder's weights, tables of their own, products), because lit rows take a query for every range and
+person. Results go to `benchmarks/results/ranges_and_links.json`. One process, one thread.
 """
 
 import time
@@ -336,9 +336,9 @@ def measured(name: str, method: Method, people: People, seeds: int) -> dict[str,
         runs.append(readings(at))
         if NOISE in at and at[NOISE].allows(UNEQUAL) and not at[NOISE].server.query.message.personal:
             lit_ranges.append(lit_auc(at[NOISE], question))
-    ranges = {
-        place: [question.auc(range_scores(run[place], question.ranges)) for run in runs] for place in runs[0]
-    } | ({"noise, lit rows": lit_ranges} if lit_ranges else {})
+    ranges = {place: [question.auc(range_scores(run[place], question.ranges)) for run in runs] for place in runs[0]} | (
+        {"noise, lit rows": lit_ranges} if lit_ranges else {}
+    )
     linkable = {f"another run: {place}": links(people, [(runs[0][place], runs[-1][place])]) for place in runs[0]}
     for design, disjoint in DESIGNS.items():
         pairs = [

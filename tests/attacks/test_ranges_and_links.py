@@ -118,8 +118,8 @@ def test_profiles_are_smoothed_by_what_known_people_have_together():
     assert np.argmax(other) == 3
     for histories, rank, why in (
         (known[:, :3], None, "same catalogue"),
-        (~known & known, None, "some histories"),
-        (known, 0, "at least 1"),
+        (~known & known, None, "0 known interactions"),
+        (known, 0, "rank of 1 or more"),
     ):
         with pytest.raises(ViewError, match=why):
             smoothed_profiles(np.eye(5)[[0, 2]], histories, rank)
