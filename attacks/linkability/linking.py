@@ -139,7 +139,9 @@ def measure_links(similar: Float64[np.ndarray, "a b"], same: Int64[np.ndarray, "
     people, others = similar.shape
     if others < max(people, 2):
         raise ViewError(f"{people} people cannot be found among {others} pseudonyms; pass at least as many, and two.")
-    _, assigned = linear_sum_assignment(-similar)
+    # Among equals the assignment takes the first, and the order of pseudonyms must give nobody away.
+    shuffled = np.random.default_rng(0).permutation(others)
+    assigned = shuffled[linear_sum_assignment(-similar[:, shuffled])[1]]
     own = similar[np.arange(people), same]
     # Each row's own pair against all others of that row.
     above = (similar < own[:, None]).sum(axis=1) + ((similar == own[:, None]).sum(axis=1) - 1) / 2

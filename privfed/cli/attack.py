@@ -61,6 +61,7 @@ def attack(
         "plan": config.privacy.name,
         "synthetic": synthetic,
         "attacks": [row.model_dump(mode="json") for row in rows],
+        "links": [row.model_dump(mode="json") for row in findings.links],
         "notices": list(findings.notices),
         "support": None if leak is None else leak.model_dump(mode="json"),
     }

@@ -125,6 +125,12 @@ def test_profiles_are_smoothed_by_what_known_people_have_together():
             smoothed_profiles(np.eye(5)[[0, 2]], histories, rank)
 
 
+def test_pseudonyms_that_all_look_alike_are_named_at_random_whatever_their_order():
+    found = measure_links(np.zeros((40, 40)), np.arange(40))
+    assert found.accuracy < 0.15
+    assert found.auc == 0.5
+
+
 def test_a_share_of_all_people_has_an_interval_as_well():
     everybody, nobody, half = (share_named(np.full(25, share)) for share in (True, False, 0.5))
     assert (everybody.value, everybody.hi) == (1.0, 1.0)
