@@ -93,16 +93,17 @@ def ranges_and_links() -> list[str]:
 
 def links() -> list[str]:
     """Share of people who were named in another run or service with its interval, and AUC."""
-    found = results("ranges_and_links")
-    alone: Row = found["linking"]
+    found: Mapping[str, Row] = results("ranges_and_links")["links"]
+    alone = found["none"]
     chance = f"{alone['chance']:.0%}, .500"
     rows = [["*chance, and popularity*", *[chance] * len(LINKS)]]
     for name in ("history length", "true histories"):
         at = {"another run: uploads": alone[name]["another run"]} | alone[name]
         rows.append([f"*{name}*", *(_linked(at, column) for column in LINKS)])
     rows += [
-        [method(name).display_name, *(_linked(row["linked"], column) for column in LINKS)]
-        for name, row in found["methods"].items()
+        [method(name).display_name, *(_linked(row, column) for column in LINKS)]
+        for name, row in found.items()
+        if name != "none"
     ]
     return table(["method", *LINKS.values()], rows)
 

@@ -72,7 +72,7 @@ from benchmarks.privacy.active_servers import (
 from privfed.audit.active.honest_run import HonestQuery, trained
 from privfed.audit.active.lies import CRAFTED, Lie
 from privfed.audit.active.lying_server import LyingServer
-from privfed.data import Histories, Split, SplitSpec, load, split
+from privfed.data import Histories, SplitSpec, load, split
 from privfed.federation import Call, Message, Streams, begin_query, perform
 from privfed.guards import ClientGuard
 from privfed.guards.client_guard import BrokenUploadError
@@ -237,18 +237,20 @@ def run_of(name: str, method: Method, people: People, seed: int) -> dict[str, St
     return dict(stages(name, run, honest, people, seed))
 
 
-def services(whole: Split, disjoint: bool, seed: int) -> tuple[Split, Split]:
-    """What two services have of everybody's training items: halves, or each an item by a coin of its own."""
-    coins = np.random.default_rng([7, seed]).random((2, len(whole.train.items))) < 0.5
+DESIGNS = {"disjoint halves": True, "independent coins": False}
+
+
+def services(people: People, disjoint: bool, seed: int) -> tuple[People, People]:
+    """The same people at two services, which have halves of their training items, or each an item by its own coin."""
+    coins = np.random.default_rng([7, seed]).random((2, len(people.split.train.items))) < 0.5
     first, second = (coins[0], ~coins[0]) if disjoint else coins
-    return _part(whole, first), _part(whole, second)
+    return _with_part(people, first), _with_part(people, second)
 
 
-def _part(whole: Split, kept: Bool[np.ndarray, " interactions"]) -> Split:
-    train = Histories.from_pairs(
-        whole.train.owners[kept], whole.train.items[kept], whole.train.n_users, whole.train.n_items
-    )
-    return replace(whole, train=train, ratings=None)
+def _with_part(people: People, kept: Bool[np.ndarray, " interactions"]) -> People:
+    train = people.split.train
+    part = Histories.from_pairs(train.owners[kept], train.items[kept], train.n_users, train.n_items)
+    return replace(people, split=replace(people.split, train=part, ratings=None))
 
 
 def ways(people: People) -> dict[str, Callable[[Scores], Profiles]]:
@@ -291,19 +293,11 @@ def _links(found: Sequence[Linked]) -> dict[str, Any]:
     }
 
 
-def split_by(people: People, disjoint: bool, seeds: int) -> list[tuple[People, People]]:
-    """The same people at two services, once for every seed."""
-    pairs = [services(people.split, disjoint, seed) for seed in range(seeds)]
-    return [(replace(people, split=first), replace(people, split=second)) for first, second in pairs]
-
-
-DESIGNS = {"disjoint halves": True, "independent coins": False}
-
-
 def without_uploads(people: People, seeds: int) -> dict[str, Any]:
     """What links people where nobody looks at an upload: how many items they have, and which."""
-    same = {"another run": [(people, people)]}
-    designs = same | {name: split_by(people, disjoint, seeds) for name, disjoint in DESIGNS.items()}
+    designs = {"another run": [(people, people)]}
+    for name, disjoint in DESIGNS.items():
+        designs[name] = [services(people, disjoint, seed) for seed in range(seeds)]
     unknown = int((~people.known).sum())
     out: dict[str, Any] = {"people": unknown, "known": int(people.known.sum()), "chance": round(1 / unknown, 4)}
     out["history length"] = {
@@ -326,40 +320,45 @@ def _histories(people: People) -> Scores:
     return people.game.members.astype(np.float64)
 
 
+def linked_by(name: str, method: Method, people: People, seeds: int) -> dict[str, Any]:
+    """Links from what a method uploads."""
+    started = time.process_time()
+    runs = [readings(run_of(name, method, people, seed)) for seed in (0, 1)]
+    out = {f"another run: {place}": links(people, [(runs[0][place], runs[1][place])]) for place in runs[0]}
+    for design, disjoint in DESIGNS.items():
+        pairs = []
+        for seed in range(seeds):
+            first, second = (
+                read(run_of(name, method, one, 2 * seed + place)["none"], CRAFTED)
+                for place, one in enumerate(services(people, disjoint, seed))
+            )
+            pairs.append((first, second))
+        out[design] = links(people, pairs)
+    return out | {"cpu_s": round(time.process_time() - started, 1)}
+
+
 def measured(name: str, method: Method, people: People, seeds: int) -> dict[str, Any]:
-    """Everything about a method."""
+    """Ranges and neighbours from what a method uploads."""
     started = time.process_time()
     question = Question(people, balanced_ranges(people.knowledge.popularity, SIZE, RANGES, 0))
-    runs, lit_ranges = list[dict[str, Scores]](), list[PerUser]()
+    runs, ranges = list[Scores](), dict[str, list[PerUser]]()
     for seed in range(seeds):
         at = run_of(name, method, people, seed)
-        runs.append(readings(at))
+        found = readings(at)
+        runs.append(found["uploads"])
+        aucs = {place: question.auc(range_scores(scores, question.ranges)) for place, scores in found.items()}
         if NOISE in at and at[NOISE].allows(UNEQUAL) and not at[NOISE].server.query.message.personal:
-            lit_ranges.append(lit_auc(at[NOISE], question))
-    ranges = {place: [question.auc(range_scores(run[place], question.ranges)) for run in runs] for place in runs[0]} | (
-        {"noise, lit rows": lit_ranges} if lit_ranges else {}
-    )
-    linkable = {f"another run: {place}": links(people, [(runs[0][place], runs[-1][place])]) for place in runs[0]}
-    for design, disjoint in DESIGNS.items():
-        pairs = [
-            tuple(
-                read(run_of(name, method, one, 2 * seed + second)["none"], CRAFTED) for second, one in enumerate(pair)
-            )
-            for seed, pair in enumerate(split_by(people, disjoint, seeds))
-        ]
-        linkable[design] = links(people, [(first, second) for first, second in pairs])
-    uploads = [run["uploads"] for run in runs]
+            aucs["noise, lit rows"] = lit_auc(at[NOISE], question)
+        for place, auc in aucs.items():
+            ranges.setdefault(place, []).append(auc)
     truth = nearest(people.game.members, NEIGHBOURS)
-    alike = user_mean(np.mean([neighbour_auc(linked(profiles(r), profiles(r)), truth) for r in uploads], axis=0))
-    popular = question.auc(
-        range_scores(np.broadcast_to(people.knowledge.popularity, uploads[0].shape), question.ranges)
-    )
+    alike = user_mean(np.mean([neighbour_auc(linked(profiles(r), profiles(r)), truth) for r in runs], axis=0))
+    popular = question.auc(range_scores(np.broadcast_to(people.knowledge.popularity, runs[0].shape), question.ranges))
     return {
         "people": len(people.users),
         "seeds": seeds,
         "popularity": round(float(np.nanmean(popular)), 4),
         "ranges": {place: _interval(np.nanmean(aucs, axis=0)) for place, aucs in ranges.items()},
-        "linked": linkable,
         "neighbours": [round(float(v), 4) for v in (alike.value, alike.lo, alike.hi)],
         "cpu_s": round(time.process_time() - started, 1),
     }
@@ -376,8 +375,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = harness.parse(parser, arguments)
     people = People.drawn(split(load(DATA), SplitSpec()))
     record, registered = harness.Record("ranges_and_links", options, {}), audited_methods()
-    if harness.chosen("linking", options.only):
-        record.put(without_uploads(people, options.seeds), "linking")
+    if harness.chosen("links/none", options.only):
+        record.put(without_uploads(people, options.seeds), "links", "none")
+    for name in METHODS:
+        if harness.chosen(f"links/{name}", options.only):
+            record.put(linked_by(name, registered[name], people, options.seeds), "links", name)
     for name in METHODS:
         if harness.chosen(name, options.only):
             record.put(measured(name, registered[name], people, options.seeds), "methods", name)

@@ -20,8 +20,8 @@ from privfed.audit.attack_runs.selection import selection_half
 from privfed.audit.report.records import Interval, LinkRow, Tap
 from privfed.engines.transcript import Observation
 
-FEWEST = 5
-"""People who choose, and people who are looked for: below either, nothing is recorded."""
+MIN_PEOPLE = 5
+"""Who choose, and who are looked for: with fewer of either nothing is recorded."""
 
 
 def two_releases(
@@ -57,7 +57,7 @@ def link_releases(
     """
     here = first.present() & second.present()
     choosing = selection_half(users[here])
-    if min(choosing.sum(), (~choosing).sum()) < FEWEST:
+    if min(choosing.sum(), (~choosing).sum()) < MIN_PEOPLE:
         return []
     similar = {
         attack.name: linked(*(_profiles(attack.score(view, knowledge)[here]) for view in (first, second)))
