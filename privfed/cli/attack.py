@@ -39,6 +39,7 @@ def attack(
     refuse_missing(source)
 
     from privfed.audit.attack_runs.attack_run import attack_run
+    from privfed.audit.report import formatting
     from privfed.audit.report.support_sentences import sentences
     from privfed.cli.show import card_line
     from privfed.cli.show_audit import attack_tables, leak_table
@@ -67,6 +68,7 @@ def attack(
     }
     write_json(directory / "attacks.json", document)
     screen.result(*attack_tables(rows, synthetic=synthetic))
+    screen.result(*(f"Links: {formatting.link(row)}." for row in findings.links))
     screen.result(*(f"Note: {notice}." for notice in findings.notices))
     if leak is not None:
         screen.result(leak_table(leak, rows, synthetic=synthetic))

@@ -7,7 +7,7 @@ from privfed.audit.report import formatting
 from privfed.audit.report.headline import PROTECTED_TAPS
 from privfed.dossier.evidence import Datum
 from privfed.dossier.questions.question import Answer, Case, Question, Reply, SourceText, Unknown
-from privfed.dossier.questions.wording import attack, bound_on_attacks, claim, interval, link, reasons_not_run
+from privfed.dossier.questions.wording import attack, bound_on_attacks, claim, interval, reasons_not_run
 from privfed.privacy import PlanError, PrivacyPlan
 
 SOURCE = SourceText(
@@ -61,7 +61,7 @@ def _linking(case: Case) -> Reply:
     evidence = case.evidence
     joined, parts, data = evidence.chosen_at.get("linked uploads"), list[str](), list[Datum[Any]]()
     for one in evidence.links:
-        parts.append(f"{formatting.capital(link(one.value))}.")
+        parts.append(f"{formatting.capital(formatting.link(one.value))}.")
         data.append(one)
     if joined is not None:
         parts.append(

@@ -3,7 +3,7 @@
 from privfed.audit.report import formatting
 from privfed.audit.report.ceilings import inclusion_auc_ceiling
 from privfed.audit.report.grades import grade, odds_sentence
-from privfed.audit.report.records import GuaranteeRow, Interval, LinkRow
+from privfed.audit.report.records import GuaranteeRow, Interval
 from privfed.dossier.evidence import Attack, Evidence, Utility
 
 SYNTHETIC = "The data were generated: no number here is a measurement on people."
@@ -52,22 +52,6 @@ def attack(one: Attack) -> str:
         f"0.5 and guessing by popularity reaches {formatting.share(one.popularity_auc)}; beyond popularity "
         f"{signed_interval(one.gain)} ({one.game})"
     )
-
-
-def link(one: LinkRow) -> str:
-    """Who is found again from one round to another, beside chance."""
-    first, second = one.rounds
-    return (
-        f"had pseudonyms changed between rounds {first} and {second}, uploads alone would name "
-        f"{_percent(one.accuracy.value)} of {formatting.count(one.n_users, 'person', 'people')} again "
-        f"[{_percent(one.accuracy.lo)}, {_percent(one.accuracy.hi)}], where chance names {_percent(one.chance)}; a "
-        f"person's own two uploads are told from those of two people with an AUC of {interval(one.auc)} (by "
-        f"{one.attack}, chosen on {formatting.count(one.selection_users, 'other person', 'other people')})"
-    )
-
-
-def _percent(value: float) -> str:
-    return f"{value:.0%}"
 
 
 def quality(one: Utility) -> str:
