@@ -1,5 +1,7 @@
 """Links between two rounds of a run: found where uploads speak, and neither behind noise nor where sums leave alone."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -78,6 +80,7 @@ def test_the_two_rounds_share_most_people_and_lie_far_apart():
 @pytest.mark.parametrize(
     ("plan", "places", "linked"),
     [("none", ("wire",), True), ("central-gaussian:clip_norm=1,noise_multiplier=1", ("sum",), False)],
+    ids=["single uploads", "sums"],
 )
 def test_a_run_links_single_uploads_and_no_sums(small_split, plan, places, linked):
     config = ExperimentConfig(
@@ -91,24 +94,28 @@ def test_a_run_links_single_uploads_and_no_sums(small_split, plan, places, linke
         assert found.links[0].auc.lo > 0.8
 
 
-def test_seeds_are_averaged_and_the_page_shows_a_row(tmp_path):
+def two_seeds():
     other = LINK.model_copy(update={"attack": "row norm", "auc": Interval(value=0.8, lo=0.7, hi=0.9)})
-    runs = [
-        full_run("gpfedrec", "none", seed).model_copy(update={"links": [link]})
-        for seed, link in enumerate((LINK, other))
+    return [
+        full_run("gpfedrec", "none", seed).model_copy(update={"links": [row]}) for seed, row in enumerate((LINK, other))
     ]
-    (row,) = aggregate(runs)[0].links
-    assert (row.attack, row.auc.value, row.auc.lo) == (
-        "rank-1 sign and row norm",
-        pytest.approx(0.85),
-        pytest.approx(0.775),
-    )
-    report = make_report([make_run("popularity", "none", 0), *runs])
-    write_report(report, tmp_path / "report.json")
-    assert read_report(tmp_path / "report.json").aggregates[1].links == [row]
-    page = render(report)
-    assert "Changed pseudonyms" in page
-    assert "28% – 72%" in page  # noqa: RUF001 - a range
-    assert "Changed pseudonyms" not in render(
-        make_report([make_run("popularity", "none", 0), full_run("gpfedrec", "none", 0)])
-    )
+
+
+def test_seeds_are_averaged_and_every_attack_is_named():
+    (row,) = aggregate(two_seeds())[0].links
+    assert row.attack == "rank-1 sign and row norm"
+    assert (row.auc.value, row.auc.lo) == (pytest.approx(0.85), pytest.approx(0.775))
+
+
+def test_the_page_shows_links_and_a_report_without_them_is_read(tmp_path):
+    baseline = make_run("popularity", "none", 0)
+    for runs, shown in ((two_seeds(), True), ([full_run("gpfedrec", "none", 0)], False)):
+        write_report(make_report([baseline, *runs]), tmp_path / "report.json")
+        old = json.loads((tmp_path / "report.json").read_text())
+        for part in [*old["runs"], *old["aggregates"]]:
+            if not part["links"]:
+                del part["links"]
+        (tmp_path / "report.json").write_text(json.dumps(old))
+        page = render(read_report(tmp_path / "report.json"))
+        assert ("Changed pseudonyms" in page) is shown
+        assert ("28% – 72%" in page) is shown  # noqa: RUF001 - a range
