@@ -50,7 +50,7 @@ def smoothed_profiles(
         )
     if not held.any() or (rank is not None and rank < 1):
         raise ViewError(
-            f"Got {int(held.sum())} known interactions and rank {rank}; pass some histories and at least 1."
+            f"Got {int(held.sum())} known interactions and rank {rank}; pass some, and a rank of 1 or more."
         )
     own = profiles(scores)
     if rank is None:
