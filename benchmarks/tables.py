@@ -111,6 +111,7 @@ TABLES = (
         active_tables.ranges_and_links,
         ("ranges_and_links",),
     ),
+    Table("explanation/attacks/active_servers.md", "links", active_tables.links, ("ranges_and_links",)),
     Table(
         "explanation/attacks/active_servers.md",
         "inversion",

@@ -380,6 +380,7 @@ def as_run(
         empirical=empirical,
         checks=checks,
         attributes=attributes,
+        links=findings.links,
         controls=beside,
         ledger=_ledger(result),
         not_run=undone,

@@ -14,6 +14,7 @@ from privfed.audit.report.records import (
     EmpiricalRow,
     GuaranteeRow,
     Interval,
+    LinkRow,
     NotRun,
     ObserverRow,
     SupportLeak,
@@ -164,6 +165,7 @@ class Evidence:
         inclusion: the strongest attack in the game that random inclusion bits decide.
         empirical: measured epsilons.
         attributes: guesses at attributes of people.
+        links: how well people are found again from their uploads of one round to those of another.
         observers: who may look, and what they found.
         support: what named rows give away.
         checks: tests of what ran against what is claimed.
@@ -203,6 +205,7 @@ class Evidence:
     inclusion: Datum[Attack] | None = None
     empirical: tuple[Datum[EmpiricalRow], ...] = ()
     attributes: tuple[Datum[AttributeRow], ...] = ()
+    links: tuple[Datum[LinkRow], ...] = ()
     observers: tuple[Datum[ObserverRow], ...] = ()
     support: Datum[SupportLeak] | None = None
     checks: tuple[Datum[Check], ...] = ()

@@ -130,6 +130,8 @@ def _leakage(report: AuditReport) -> dict[str, Any]:
         "inclusion_heads": rows.INCLUSION,
         "n_randomised": max((run.inclusion for run in report.runs), default=0),
         "slice_sentences": slice_sentences(report),
+        "links": rows.links(report),
+        "link_heads": rows.LINKS,
         "attributes": rows.attributes(report),
         "attribute_heads": rows.ATTRIBUTES,
         "knows": _knows(report),

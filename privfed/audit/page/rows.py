@@ -32,6 +32,7 @@ COST = ("Sent", "Received", "Training", "Privacy layer", "Attacks", "Processor",
 MEASURED = ("What", "How", "Measured", "Claimed", "Verdict")
 INCLUSION = ("Attack", "Sees", "AUC", "Highest possible", "TPR at 1 %", "Highest there", "Verdict")
 CONTROLS = ("Control", "Metric", "Of the control", "Gain of the method")
+LINKS = ("Seen", "Named again", "By chance", "AUC", "Uploads compared by")
 ATTRIBUTES = ("Attribute", "Guessed from", "AUC", "Balanced accuracy", "Largest class")
 
 
@@ -234,6 +235,24 @@ def attributes(report: AuditReport) -> list[Line]:
                 }
             )
     return sorted(rows, key=lambda line: (line["cells"][0], not line["baseline"]))
+
+
+def links(report: AuditReport) -> list[Line]:
+    """How well people are found again between two rounds, for every cell whose uploads are seen one by one."""
+    return [
+        title(report, cell)
+        | {
+            "cells": [
+                (formatting.capital(formatting.TAPS[row.tap]), formatting.rounds(row.rounds)),
+                (f"{row.accuracy.value:.0%}", f"{row.accuracy.lo:.0%} – {row.accuracy.hi:.0%}"),  # noqa: RUF001 - a range
+                (f"{row.chance:.0%}", formatting.count(row.n_users, "person", "people")),
+                (formatting.share(row.auc.value), _range(row.auc)),
+                (formatting.capital(row.attack),),
+            ]
+        }
+        for cell in protected_cells(report)
+        for row in cell.links
+    ]
 
 
 def costs(report: AuditReport) -> list[Line]:

@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 import scipy
 
+from privfed.audit.report import formatting
 from privfed.audit.report.headline import chosen
 from privfed.audit.report.observers import with_observers
 from privfed.audit.report.records import (
@@ -24,6 +25,7 @@ from privfed.audit.report.records import (
     CostRow,
     EmpiricalRow,
     Interval,
+    LinkRow,
     Run,
     SampleSplitRow,
     SliceRow,
@@ -94,6 +96,7 @@ def _cell(runs: list[Run]) -> Cell:
             support=_support([run.support for run in runs if run.support is not None]),
             empirical=_empirical([row for run in runs for row in run.empirical]),
             attributes=_attributes([row for run in runs for row in run.attributes]),
+            links=_links([row for run in runs for row in run.links]),
             controls=_controls([row for run in runs for row in run.controls]),
             ledger=weakest.ledger,
             cost=_cost(runs),
@@ -204,6 +207,22 @@ def _attributes(rows: list[AttributeRow]) -> list[AttributeRow]:
             }
         )
         for same in ways.values()
+    ]
+
+
+def _links(rows: list[LinkRow]) -> list[LinkRow]:
+    """Means over the seeds, by place; every attack that a seed chose is named."""
+    return [
+        same[0].model_copy(
+            update={
+                "attack": formatting.listed(list(dict.fromkeys(row.attack for row in same))),
+                "accuracy": _over_users([row.accuracy for row in same]),
+                "auc": _over_users([row.auc for row in same]),
+                "chance": float(np.mean([row.chance for row in same])),
+                "n_users": round(np.mean([row.n_users for row in same])),
+            }
+        )
+        for same in grouped(rows, lambda row: row.tap).values()
     ]
 
 

@@ -437,6 +437,30 @@ class AttributeRow(_Row):
     n_users: int
 
 
+class LinkRow(_Row):
+    """How well people were found again from their uploads of one round to those of another, as if pseudonyms changed.
+
+    Attributes:
+        attack: Whose scores of items say which uploads are alike: the best on the people who choose.
+        tap: Where the uploads were seen.
+        rounds: The two rounds, counted from 1.
+        selection_users: Number of people to choose on.
+        n_users: Number of the other people, who are looked for among each other.
+        accuracy: Share of them who were named, all being assigned at once.
+        auc: That a person's two uploads look more alike than those of two people.
+        chance: Share that a random assignment names.
+    """
+
+    attack: str
+    tap: Tap
+    rounds: list[int]
+    selection_users: int
+    n_users: int
+    accuracy: Interval
+    auc: Interval
+    chance: Number
+
+
 class TrafficRow(_Row):
     """Bytes that one participating client sends and receives in one round."""
 
@@ -520,6 +544,7 @@ class Run(_Row):
     support: SupportLeak | None = None
     empirical: list[EmpiricalRow] = []
     attributes: list[AttributeRow] = []
+    links: list[LinkRow] = []
     checks: list[Check] = []
     controls: list[ControlRow] = []
     inclusion: int = 0
@@ -649,8 +674,8 @@ class CostRow(_Row):
 class Cell(_Row):
     """One method under one setting over all its seeds; the guarantee is the weakest that any seed had.
 
-    Of measured epsilons, the highest of the seeds is kept; of attributes and slices, means over seeds. `headline` is
-    the strongest attack among all that `observers` within the guarantee can see.
+    Of measured epsilons, the highest of the seeds is kept; of attributes, links and slices, means over seeds.
+    `headline` is the strongest attack among all that `observers` within the guarantee can see.
     """
 
     method: str
@@ -663,6 +688,7 @@ class Cell(_Row):
     support: SupportLeak | None = None
     empirical: list[EmpiricalRow] = []
     attributes: list[AttributeRow] = []
+    links: list[LinkRow] = []
     controls: list[ControlRow] = []
     ledger: list[LedgerLine] = []
     cost: CostRow

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from attacks.evaluation import ALL_ITEMS
 from privfed.audit.report import formatting
 from privfed.audit.report.headline import PROTECTED_TAPS, chosen, in_main_game, inclusion_attack
-from privfed.audit.report.records import POPULARITY, AttackRow, GuaranteeRow, Interval, SupportLeak
+from privfed.audit.report.records import POPULARITY, AttackRow, GuaranteeRow, Interval, LinkRow, SupportLeak
 from privfed.dossier.errors import DossierError
 from privfed.dossier.evidence import (
     MU_OF_NOTHING,
@@ -53,6 +53,7 @@ class AttackFile(BaseModel):
 
     plan: str
     attacks: list[AttackRow]
+    links: list[LinkRow] = []
     support: SupportLeak | None = None
 
 
@@ -120,6 +121,9 @@ def run_evidence(folder: Path) -> Evidence:
         chosen_at={} if found is None or attacks is None else chosen_in(found.attacks, attacks),
         attacks=() if found is None or attacks is None else attacks_in(found.attacks, attacks),
         inclusion=None if found is None or attacks is None else strongest_in(found.attacks, attacks, randomised=True),
+        links=()
+        if found is None or attacks is None
+        else tuple(Datum(row, cited(attacks, f"links[{number}]")) for number, row in enumerate(found.links)),
         support=None
         if found is None or attacks is None or found.support is None
         else Datum(found.support, cited(attacks, "support")),
