@@ -29,12 +29,14 @@ class DevicesResult:
         assembly: the experiment, whose server is trained.
         guarantee: what can be claimed.
         joined: number of devices that agreed to take part.
+        summed: number of devices in every opened sum.
         incidents: replies that were not used.
     """
 
     assembly: Assembly
     guarantee: Guarantee
     joined: int
+    summed: tuple[int, ...]
     incidents: list[Incident]
 
 
@@ -103,7 +105,9 @@ class DeviceRun:
         guarantee = self.guard.ledger.guarantee(seeded=False)
         said = self.assembly.registered.disclosure.side_disclosures(self.assembly.config.settings())
         guarantee = guarantee.model_copy(update={"statements": [*guarantee.statements, *said]})
-        return DevicesResult(self.assembly, guarantee, len(federation.joined), federation.incidents)
+        return DevicesResult(
+            self.assembly, guarantee, len(federation.joined), tuple(federation.summed), federation.incidents
+        )
 
 
 def require_devices(party: Party) -> None:
