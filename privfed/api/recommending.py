@@ -82,7 +82,7 @@ def _best(
 
 def ranked(
     scores: Float64[np.ndarray, "n items"], left_out: Bool[np.ndarray, "n items"], k: int
-) -> list[tuple[Ids, Float64[np.ndarray, " n"]]]:
+) -> list[tuple[Int64[np.ndarray, " _"], Float64[np.ndarray, " _"]]]:
     """Item numbers of the best `k` of every row and their scores; equal ones stand in the order of numbers.
 
     Raises:

@@ -38,10 +38,15 @@ def devices(
     epsilon: Annotated[
         float, typer.Option("--epsilon", metavar="E", help="Total that nobody's data may exceed.", show_default=False)
     ],
+    method: Annotated[
+        str, typer.Option("--method", metavar="private-gram|popularity", help="What devices compute.")
+    ] = "private-gram",
     histories: Annotated[
         str,
         typer.Option(
-            "--histories", metavar="long|short", help="Whether people have many items, more than some 25, or few."
+            "--histories",
+            metavar="long|short",
+            help="Of private-gram: whether people have many items, more than some 25, or few.",
         ),
     ] = "short",
     honest: Annotated[
@@ -86,7 +91,7 @@ def devices(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Run private-gram over the devices of a federation in which every organisation is one person.
+    """Run a method over the devices of a federation in which every organisation is one person.
 
     It writes an invitation for each device, waits for them, and has them add up noisy sums; each charges its own
     budget. The model is in DIR, for 'privfed serve DIR' and 'privfed dossier make DIR'. Without TLS, on 127.0.0.1: put
@@ -107,9 +112,9 @@ def devices(
         raise CommandError(f"{out} is not empty: choose another --out")
     frame = _described(items, server.federation.items)
     screen, people = Screen(as_json, quiet), server.federation.population
-    config = _config(epsilon, people, server.federation.corrupt, honest, histories)
+    config = _config(_settings(method, histories), epsilon, people, server.federation.corrupt, honest)
     out.mkdir(parents=True, exist_ok=True)
-    run = DeviceRun.prepare(config, _data(frame, people), server, out / CHARGES)
+    run = DeviceRun.prepare(config, catalogue_alone(frame, people), server, out / CHARGES)
     own = device_epsilon(run.queries, run.guard.plan.delta)
     tokens = tokens_of(party, people)
     with HttpTransport(tokens, port=port, origins=origins or ()) as transport:
@@ -192,7 +197,7 @@ def _described(path: Path, expected: int) -> "pd.DataFrame":
     return frame
 
 
-def _data(frame: "pd.DataFrame", people: int) -> "NodeData":
+def catalogue_alone(frame: "pd.DataFrame", people: int) -> "NodeData":
     """A catalogue and nobody's history."""
     import numpy as np
 
@@ -205,15 +210,25 @@ def _data(frame: "pd.DataFrame", people: int) -> "NodeData":
     return NodeData(none, Split(SplitSpec(), nothing, nothing, nothing, people, "devices", item_info=described))
 
 
-def _config(epsilon: float, people: int, corrupt: int, honest: int | None, histories: str) -> "ExperimentConfig":
+def _settings(method: str, histories: str) -> dict[str, Any]:
+    """A method that devices compute, every query of which is known beforehand."""
+    from privfed.engines.nodes.devices.terms import PRIVATE_GRAM, STEPS
+
+    if method not in STEPS:
+        raise CommandError(f"--method {method[:40]!r} was given, and devices compute {' or '.join(STEPS)}: give one")
+    if histories not in ("long", "short"):
+        raise CommandError(f"--histories {histories[:40]!r} was given: write long or short")
+    return {"name": method} | ({"histories": histories, "min_items": 0} if method == PRIVATE_GRAM else {})
+
+
+def _config(
+    method: dict[str, Any], epsilon: float, people: int, corrupt: int, honest: int | None
+) -> "ExperimentConfig":
     from privfed.privacy import configure
     from privfed.setup.config import ExperimentConfig
     from privfed.setup.target_plan import plan_for_epsilon
 
-    if histories not in ("long", "short"):
-        raise CommandError(f"--histories {histories[:40]!r} was given: write long or short")
     fewest = max(1, people // 2) if honest is None else honest
-    method = {"name": "private-gram", "histories": histories, "min_items": 0}
     config = configure(ExperimentConfig, {"method": method, "rounds": 1, "data": "devices"})
     words = f"distributed-gaussian:n_min_honest={fewest},colluding={corrupt}"
     plan = plan_for_epsilon(epsilon, config.registered(), people, plan=words)

@@ -108,7 +108,7 @@ class DeviceFederation:
         if cohort is not self._cohort or announced is None or (announced.step, announced.code.schema) != (step, schema):
             raise FederationError(f"query {index + 1} of step {step!r} is not the one that devices were announced")
         summed = secrets.token_hex(RUN_BYTES)
-        head = {name: _digits(value) for name, value in message.shared.items()}
+        head = {name: _digits(message.shared[name]) for name in announced.message}
         content = _json({"run": self.run, "query": index, "masking": summed, **head})
         layout = hashlib.sha256(self._announced + content).digest()
         members = self._agreed("query", self.joined, content, layout)
