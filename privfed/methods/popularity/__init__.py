@@ -18,7 +18,6 @@ from privfed.methods.client_data import ClientData
 from privfed.methods.method import Method, MethodConfig, PublicInfo, ServerReads, Training
 from privfed.updates import ClientUpdates, Rows
 
-
 COUNT, COUNTS = "count", "counts"
 """Names of the step that clients answer, and of what they send and the server publishes."""
 

@@ -177,7 +177,9 @@ def test_requests_are_for_one_seat_one_stage_and_above_the_last_counter(people: 
         messages.request_content(party, frame[:-1] + b"\0", "query", 6)
 
 
-def test_a_run_of_popularity_counts_once_and_sends_devices_nothing_of_the_server_s(people: People, tmp_path: Path) -> None:
+def test_a_run_of_popularity_counts_once_and_sends_devices_nothing_of_the_server_s(
+    people: People, tmp_path: Path
+) -> None:
     plan = PrivacyPlan(mechanism=MECHANISM.model_copy(update={"clip_norm": 4.0}), delta=1e-3)
     config = ExperimentConfig(data="devices", method={"name": "popularity"}, rounds=1, privacy=plan)
     frame = pd.DataFrame(index=pd.Index([f"i{n}" for n in range(ITEMS)], name="item"))

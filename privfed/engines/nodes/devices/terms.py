@@ -54,7 +54,10 @@ class DeviceQuery:
             NodesError: it is none that devices compute.
         """
         blocks, noised = dict(self.code.schema), self.code.distributed
-        first, again = blocks.pop(_BLOCKS.get(self.step, ""), None), blocks.pop(AGAIN, None) if self.step == GRAM else None
+        first, again = (
+            blocks.pop(_BLOCKS.get(self.step, ""), None),
+            blocks.pop(AGAIN, None) if self.step == GRAM else None,
+        )
         if first is None or blocks or noised is None:
             raise NodesError(
                 f"devices do not compute the step {self.step!r}: run {' or '.join(STEPS)}, with shares of noise"
