@@ -1,6 +1,6 @@
 """Public test vectors of the draft whose field and proof of products these are: cfrg/draft-irtf-cfrg-vdaf.
 
-Compared are the field, its sums, and the proof itself: what a prover sends (`ProductProof.prove`) and what each verifier
+Compared are the field, its sums, and the proof itself: what a prover sends (`ProductProof.prove`) and what a verifier
 opens of its shares (`ProductProof.query`), to the last bit. The draft's wires stand in another order, and it leaves out
 the last value of the gadget polynomial, which follows from the others. Its messages and its XOF are not those of this
 package; the XOF is written out here.
