@@ -1,4 +1,4 @@
-"""What is known of a run, a setting of an audit or a run of a node: each value with its file, key and digest.
+"""What is known of a run, a setting of an audit or a run of nodes or devices: each value with its file, key and digest.
 
 A value that nobody recorded is None here. It is never guessed: who reads the record says who has to fill the gap.
 """
@@ -21,7 +21,7 @@ from privfed.audit.report.records import (
 )
 from privfed.dossier.reading import FileRead
 
-Kind = Literal["run", "audit", "node"]
+Kind = Literal["run", "audit", "node", "devices"]
 T = TypeVar("T")
 
 
@@ -220,6 +220,11 @@ class Evidence:
     def synthetic(self) -> bool:
         """Whether the data were generated: then nothing here is a measurement on people."""
         return self.data is not None and bool(self.data.value.get("synthetic"))
+
+    @property
+    def simulated(self) -> bool:
+        """Whether all parties were in one process: then it protected nobody."""
+        return self.kind in ("run", "audit")
 
     @property
     def main(self) -> Datum[Utility] | None:

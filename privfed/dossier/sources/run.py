@@ -113,7 +113,7 @@ def run_evidence(folder: Path) -> Evidence:
         mu=None if gaussian is None else Datum(gaussian.mu, source),
         mu_missing="" if gaussian else MU_OF_NOTHING if not claim.finite else MU_OF_OTHERS,
         ledger=Datum(LedgerHead(ledger.head, len(ledger.entries), ledger.population), source),
-        releases=Datum(_releases(ledger), source),
+        releases=Datum(releases_of(ledger), source),
         randomness=Datum(_SEEDED.format(seed=record.config.get("seed")), cited(record_file, "config.seed")),
         utility=() if measured is None or evaluation is None else _utility(measured, evaluation),
         utility_groups=None if measured is None or evaluation is None else _groups(measured, evaluation),
@@ -217,7 +217,8 @@ def _measured(best: AttackRow | None, rows: list[AttackRow], file: FileRead) -> 
     return Datum(attack, cited(file, f"attacks[{rows.index(best)}].sample_split"))
 
 
-def _releases(ledger: Ledger) -> tuple[str, ...]:
+def releases_of(ledger: Ledger) -> tuple[str, ...]:
+    """What was released, a line each, and why nothing bounds it where nothing does."""
     composition = ledger.composition()
     return tuple(f"{release.count} x {release}" for release in composition.releases) + tuple(
         f"no bound: {why}" for why in composition.reasons
