@@ -158,9 +158,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--mechanisms", type=int, default=500, help="number of mechanisms (default: %(default)s)")
     parser.add_argument("--trials", type=int, default=1_000, help="fresh trials in each world (default: %(default)s)")
     options = harness.parse(parser, arguments)
+    record = harness.Record("mechanism_false_alarms", options, {}, anew=True)
     rows = [measured(number, options.trials) for number in range(options.mechanisms)]
     alarms = [row for row in rows if row["alarm"]]
-    record = harness.Record("mechanism_false_alarms", options, {}, anew=True)
     record.results = {
         "mechanisms": len(rows),
         "alarms": len(alarms),
