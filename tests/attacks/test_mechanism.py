@@ -13,6 +13,7 @@ from opacus.optimizers import DPOptimizer
 
 from attacks.empirical import mu_from_epsilon
 from attacks.mechanism import Claim, audit, audit_mechanism, module_release, neighbouring_inputs, step_release
+from attacks.mechanism.replay import noise_law
 from benchmarks.privacy import historical_faults as shipped
 
 
@@ -118,6 +119,13 @@ def test_one_call_bounds_epsilon_where_a_record_has_many_coordinates(neighbours)
     )
     assert wrong.verdict == "violation"
     assert right.verdict != "violation"
+
+
+@pytest.mark.parametrize("width", [1, 8, 64, 1024])
+def test_wide_noise_of_few_calls_is_known_for_what_it_is(width):
+    generator = np.random.default_rng(5)
+    assert noise_law(generator.normal(size=(200, width))) == "gaussian"
+    assert noise_law(generator.laplace(size=(200, width))) == "laplace"
 
 
 def one_call(release, claim):
