@@ -19,6 +19,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -28,14 +29,11 @@ from jaxtyping import Float64
 
 from benchmarks import harness
 from benchmarks.quality.defaults import fewer_users
-from privfed.data import Split, SplitSpec, load, split
-from privfed.evaluation import Part, Protocol
-from privfed.experiment import Experiment
-from privfed.privacy import PrivacyPlan
+from privfed.api.pilot import ndcg, shown
+from privfed.data import Histories, Split, SplitSpec, load, split
+from privfed.evaluation import Part
 from privfed.privacy.gaussian_budget import solve_gaussian
-from privfed.setup.config import ExperimentConfig, TapConfig
 
-K = 20
 RATIO = SplitSpec(kind="ratio")
 FIT = {
     "ml-100k": RATIO,
@@ -62,22 +60,11 @@ LEAST_REACH = 250
 """n mu below which the product gives popularity and nothing else, and a single draw of noise decides."""
 
 
-def ndcg(data: str, parts: Split, part: Part, method: str, mu: float | None, seed: int) -> float:
-    """NDCG@20 of one run, behind noise of this mu."""
-    plan = PrivacyPlan.named("none", release="total")
-    if mu is not None:
-        plan = PrivacyPlan.named("central-gaussian", clip_norm=1.0, noise_multiplier=1 / mu)
-    config = ExperimentConfig(
-        data=data, split=parts.spec, method={"name": method}, privacy=plan, rounds=1, seed=seed, fidelity="analytic",
-        protocol=Protocol(k=(K,), state="received"), taps=TapConfig(places=()),
-    )  # fmt: skip
-    return Experiment(config, parts).run(parts=(part,)).history[-1].results[part].metric("ndcg", K).value
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure what is missing, or fit the rule."""
-    parser = harness.parser(__file__, __doc__, parts=("measure", "fit"), seeds=2)
+    parser = harness.parser(__file__, __doc__, parts=("measure", "fit"), seeds=1)
     parser.add_argument("--catalogues", nargs="*", choices=[*FIT, *ASIDE], default=[*FIT, *ASIDE])
+    parser.add_argument("--samples", nargs="*", type=float, default=SAMPLES, help="shares (default: %(default)s)")
     options = harness.parse(parser, arguments)
     record = harness.Record("forecast", options, [])
     if options.part == "fit":
@@ -85,29 +72,51 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     for data in options.catalogues:
         whole = split(load(data), (FIT | ASIDE)[data])
-        for key, public, run in _runs(data, whole, options.seeds):
+        for key, public, run in _runs(data, whole, options.seeds, options.samples):
             if not record.has(**key):
                 started = time.process_time()
-                record.add(key | public | {"ndcg": round(run(), 5), "cpu_s": round(time.process_time() - started, 2)})
+                found = {name: round(value, 5) for name, value in run().items()}
+                record.add(key | public | found | {"cpu_s": round(time.process_time() - started, 2)})
 
 
-def _runs(data: str, whole: Split, seeds: int) -> Iterator[tuple[dict[str, Any], dict[str, Any], Callable[[], float]]]:
+def _runs(
+    data: str, whole: Split, seeds: int, samples: Sequence[float]
+) -> Iterator[tuple[dict[str, Any], dict[str, Any], Callable[[], dict[str, float]]]]:
     """Every run of a catalogue: what names it, what is public, and the run itself."""
     part: Part = "valid" if data in FIT else "test"
     people = whole.train.n_users
-    samples = {max(round(share * people), FEWEST) for share in SAMPLES}
-    for size in sorted({min(size, people) for size in SIZES} | samples, reverse=True):
+    for size in sorted({min(size, people) for size in (SIZES if data in FIT else SIZES[:1])}, reverse=True):
         parts = fewer_users(whole, size)
         base, public = {"data": data, "users": size}, _public(parts)
-        unprotected = {"method": "popularity", "epsilon": None, "seed": 0}
-        yield base | unprotected, public | {"mu": None}, partial(ndcg, data, parts, part, "popularity", None, 0)
+        yield base | {"method": "popularity"}, public, partial(_measured, parts, part, "popularity", None, 0)
         for epsilon, seed in product(EPSILONS, range(seeds)):
-            own, shared = mu_of(epsilon, size), round(mu_of(epsilon, people) * people / size, 4)
-            # Behind the second, so many people have the n mu of everybody.
-            for method, mu in (("private-gram", own), ("forecast", shared)):
-                if method == "private-gram" or size in samples:
-                    name = {"method": method, "epsilon": epsilon, "seed": seed}
-                    yield base | name, public | {"mu": mu}, partial(ndcg, data, parts, part, "private-gram", mu, seed)
+            name, mu = {"method": "private-gram", "epsilon": epsilon, "seed": seed}, mu_of(epsilon, size)
+            yield base | name, public | {"mu": mu}, partial(_measured, parts, part, "private-gram", mu, seed)
+    for size in sorted({max(round(share * people), FEWEST) for share in samples}, reverse=True):
+        parts = as_loaded(fewer_users(whole, size))
+        for epsilon in EPSILONS:
+            reach = round(mu_of(epsilon, people) * people, 2)
+            name = {"data": data, "users": size, "method": "forecast", "epsilon": epsilon}
+            yield name, _public(parts) | {"reach": reach}, partial(_forecast, parts, part, reach)
+
+
+def as_loaded(parts: Split) -> Split:
+    """A sample as a file of it would be read: nobody knows of other items than its own."""
+    kept = np.unique(parts.seen.items)
+    cut = {
+        name: Histories(rows.indptr, np.searchsorted(kept, rows.items), len(kept))
+        for name, rows in (("train", parts.train), ("valid", parts.valid), ("test", parts.test))
+    }
+    info = None if parts.item_info is None else parts.item_info.iloc[kept].reset_index(drop=True)
+    return replace(parts, **cut, auxiliary={}, item_info=info)
+
+
+def _measured(parts: Split, part: Part, method: str, mu: float | None, seed: int) -> dict[str, float]:
+    return {"ndcg": ndcg(parts, part, method, mu, seed)}
+
+
+def _forecast(parts: Split, part: Part, reach: float) -> dict[str, float]:
+    return asdict(shown(parts, part, reach))
 
 
 def _public(parts: Split) -> dict[str, Any]:
