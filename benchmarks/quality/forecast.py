@@ -29,7 +29,7 @@ from jaxtyping import Float64
 
 from benchmarks import harness
 from benchmarks.quality.defaults import fewer_users
-from privfed.api.pilot import ndcg, shown
+from privfed.api.pilot import ndcg_on, shown
 from privfed.data import Histories, Split, SplitSpec, load, split
 from privfed.evaluation import Part
 from privfed.privacy.gaussian_budget import solve_gaussian
@@ -112,7 +112,7 @@ def as_loaded(parts: Split) -> Split:
 
 
 def _measured(parts: Split, part: Part, method: str, mu: float | None, seed: int) -> dict[str, float]:
-    return {"ndcg": ndcg(parts, part, method, mu, seed)}
+    return {"ndcg": ndcg_on(parts, part, method, mu, seed)}
 
 
 def _forecast(parts: Split, part: Part, reach: float) -> dict[str, float]:

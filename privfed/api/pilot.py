@@ -2,8 +2,7 @@
 
 Within a catalogue the quality of `private-gram` over popularity follows n mu, people times the mu of the release. So m
 open histories behind noise of mu n / m are worth what n private ones are worth behind noise of mu. The law ends where
-the sample itself, and not the noise, limits what can be learned. How much it limits is seen in two halves of it, each
-trained on behind the same n mu and measured on its own people.
+the sample itself, and not the noise, limits what can be learned.
 """
 
 import os
@@ -31,17 +30,15 @@ class Pilot:
 
     Attributes:
         people: in the sample.
-        popularity: of popularity, learned from all of them.
-        whole: of the method, learned from all of them, mean over draws of the noise.
-        half_popularity: of popularity, learned from the half that a person is in.
-        half: of the method, likewise.
+        popularity: of popularity.
+        ndcg: of the method, mean over draws of the noise.
+        twentieth: what the 20th most popular item is of a history as a vector of length 1, on average.
     """
 
     people: int
     popularity: float
-    whole: float
-    half_popularity: float
-    half: float
+    ndcg: float
+    twentieth: float
 
 
 def measured_on(sample: Data | str | os.PathLike[str] | pd.DataFrame, reach: float) -> Pilot:
@@ -61,21 +58,17 @@ def measured_on(sample: Data | str | os.PathLike[str] | pd.DataFrame, reach: flo
 
 def shown(parts: Split, part: Part, reach: float) -> Pilot:
     """What all people of a split show on one of its parts, behind noise that gives them this n mu."""
-    people = parts.train.n_users
-    mixed = np.random.default_rng(0).permutation(people)
-    halves = [parts.subset(np.sort(half)) for half in np.array_split(mixed, 2)]
+    train, people = parts.train, parts.train.n_users
+    unit = np.bincount(train.items, train.counts[train.owners] ** -0.5) / people
     return Pilot(
         people=people,
-        popularity=ndcg(parts, part, "popularity", None, 0),
-        whole=fmean(ndcg(parts, part, "private-gram", reach / people, seed) for seed in range(_DRAWS)),
-        half_popularity=fmean(ndcg(half, part, "popularity", None, 0) for half in halves),
-        half=fmean(
-            ndcg(half, part, "private-gram", reach / half.train.n_users, seed) for seed, half in enumerate(halves)
-        ),
+        popularity=ndcg_on(parts, part, "popularity", None, 0),
+        ndcg=fmean(ndcg_on(parts, part, "private-gram", reach / people, seed) for seed in range(_DRAWS)),
+        twentieth=float(np.sort(unit)[-20:].min()),
     )
 
 
-def ndcg(parts: Split, part: Part, method: str, mu: float | None, seed: int) -> float:
+def ndcg_on(parts: Split, part: Part, method: str, mu: float | None, seed: int) -> float:
     """NDCG@20 of one run over the whole catalogue, behind noise of this mu."""
     plan = PrivacyPlan.named("none", release="total")
     if mu is not None:
