@@ -18,9 +18,11 @@ from privfed.methods.private_gram import PrivateGramConfig, RefreshedGramConfig
 from privfed.methods.private_gram.config import PrivateGramConstants
 from privfed.methods.private_gram.costs import RefreshCosts, expected_costs
 from privfed.methods.private_gram.expected import (
+    SAMPLE_LIMITS,
     SAMPLE_SPREAD,
     TWENTIETH,
     ExpectedRatio,
+    beyond_sample,
     expected_ratio,
     first_with_head,
 )
@@ -29,8 +31,6 @@ from privfed.privacy.tiers import BudgetTiers, read_tiers
 
 _WORTH, _HARDLY = 1.1, 1.02
 """Quality over popularity from which a model is worth the trouble, and below which it is hardly better."""
-_SAMPLE_LIMITS = 4.0
-"""mu of the noise on a sample from which on the sample itself limits what it shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +105,8 @@ class Outlook:
         )
         if self.refreshes > 1 and self.publish_from is not None:
             lines.append(
-                f"Publish popularity until about refresh {self.publish_from} of {self.refreshes} if people join "
-                "evenly: lists of before are noise."
+                f"Do not publish before about refresh {self.publish_from} of {self.refreshes} if people join evenly: "
+                "until some items are on its head, lists are noise."
             )
         lines += [
             f"A refresh: a device sends {costs.exchanges} messages, {costs.up_bytes / 1e3:,.0f} kB together, receives "
@@ -226,7 +226,8 @@ def _expected(
     if sample is None:
         return expected_ratio(reach, items, history), None
     pilot = measured_on(sample, reach)
-    return ExpectedRatio.around(pilot.ndcg / pilot.popularity, SAMPLE_SPREAD), pilot
+    ratio = pilot.ndcg / pilot.popularity * beyond_sample(pilot.people, people, reach)
+    return ExpectedRatio.around(ratio, SAMPLE_SPREAD), pilot
 
 
 def _refuse(
@@ -259,9 +260,8 @@ def _risks(
     risks = []
     if publish_from is None:
         risks.append("too few items stand out of the noise at any refresh: lists may be worse than popularity all year")
-    if pilot_mu > _SAMPLE_LIMITS:
-        risks.append("the sample says less than so many people behind so little noise would: take the forecast as a "
-                     "lower end, or give more histories")  # fmt: skip
+    if pilot_mu > SAMPLE_LIMITS:
+        risks.append("the sample is small for so little noise: what more people add is taken from other catalogues")
     if trust == "distributed" and dropout > 0.5:
         risks.append("noise comes in shares that are sized for half of the people, and more are lost: rounds will be "
                      "refused")  # fmt: skip

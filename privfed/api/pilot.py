@@ -42,14 +42,16 @@ class Pilot:
 
 
 def measured_on(sample: Data | str | os.PathLike[str] | pd.DataFrame, reach: float) -> Pilot:
-    """What a sample shows on a held-out tenth of every history, behind noise that gives it this n mu.
+    """What a sample shows on a held-out fifth of every history, behind noise that gives it this n mu.
 
     Raises:
         UseError: the sample is too small.
     """
     data = sample if isinstance(sample, Data) else load(sample)
     if data.n_users < MIN_PEOPLE:
-        raise UseError(f"the sample holds {data.n_users} people: give at least {MIN_PEOPLE}, whose histories may be open")
+        raise UseError(
+            f"the sample holds {data.n_users} people: give at least {MIN_PEOPLE}, whose histories may be open"
+        )
     found = shown(split(data, SplitSpec(kind="ratio")), "test", reach)
     if found.popularity == 0:
         raise UseError("popularity finds nothing that people of the sample have held out: give longer histories")
@@ -58,14 +60,20 @@ def measured_on(sample: Data | str | os.PathLike[str] | pd.DataFrame, reach: flo
 
 def shown(parts: Split, part: Part, reach: float) -> Pilot:
     """What all people of a split show on one of its parts, behind noise that gives them this n mu."""
-    train, people = parts.train, parts.train.n_users
-    unit = np.bincount(train.items, train.counts[train.owners] ** -0.5) / people
+    people = parts.train.n_users
     return Pilot(
         people=people,
         popularity=ndcg_on(parts, part, "popularity", None, 0),
         ndcg=fmean(ndcg_on(parts, part, "private-gram", reach / people, seed) for seed in range(_DRAWS)),
-        twentieth=float(np.sort(unit)[-20:].min()),
+        twentieth=twentieth(parts),
     )
+
+
+def twentieth(parts: Split) -> float:
+    """What the 20th most popular item is of a history as a vector of length 1, on average."""
+    train = parts.train
+    unit = np.bincount(train.items, train.counts[train.owners] ** -0.5)
+    return float(np.sort(unit)[-20:].min() / train.n_users)
 
 
 def ndcg_on(parts: Split, part: Part, method: str, mu: float | None, seed: int) -> float:
