@@ -164,7 +164,8 @@ def forecast(
     delta = people**-1.1 if delta is None else delta
     factor = _noise(trust, dropout, refreshes)
     mus = [
-        budget(users=people, epsilon=own, delta=delta, trust=trust).mu / factor if own else 0.0 for _, own, _ in levels
+        budget(users=people, epsilon=own, delta=delta, trust=trust).mu / factor if own or tiers is None else 0.0
+        for _, own, _ in levels
     ]
     there, most = people * (1 - dropout), max(mus)
     # Uploads are weighted by mu, under the noise of the largest.
@@ -205,7 +206,7 @@ def _levels(epsilon: float | None, tiers: str | Mapping[str, Any] | None) -> lis
     if (epsilon is None) == (tiers is None):
         raise UseError("a forecast is of one epsilon for everybody or of tiers that people choose: give one of them")
     if tiers is None:
-        return [("everybody", float(epsilon or 0), 1.0)]
+        return [("everybody", float(epsilon or 0.0), 1.0)]
     chosen = configure(BudgetTiers, read_tiers(tiers))
     return [(name, tier.epsilon, tier.share) for name, tier in chosen.levels]
 

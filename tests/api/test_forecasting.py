@@ -160,6 +160,7 @@ def test_few_people_are_told_to_publish_popularity() -> None:
         ({"popularity": 3.0}, "is not an NDCG"),
         ({"trust": "local"}, "choose central or distributed"),
         ({"epsilon": -1.0}, "epsilon"),
+        ({"epsilon": 0.0}, "epsilon"),
         ({"epsilon": None}, "give one of them"),
         ({"tiers": "a=1:1"}, "give one of them"),
         ({"epsilon": None, "tiers": "a=1:0.5"}, "add up to 0.5"),
