@@ -381,12 +381,14 @@ def forecast_errors() -> list[str]:
     """How often forecasts are near, and how far off the rule is without any history."""
     points, sentences = _forecast(), []
     for fitted, words in ((False, "that nothing was fitted on"), (True, "of the fit")):
-        off = [abs(one["error"]) for one in points if (one["data"] in FIT) == fitted]
-        names = {one["data"] for one in points if (one["data"] in FIT) == fitted}
+        own = [one for one in points if (one["data"] in FIT) == fitted]
+        off, names = [abs(one["error"]) for one in own], {one["data"] for one in own}
+        factor = float(np.exp(np.mean([abs(np.log(one["forecast"] / one["ndcg"])) for one in own])))
         near = sum(error <= 0.01 for error in off)
         sentences.append(
             f"On the {len(names)} catalogues {words}, {near} of {len(off)} forecasts are within .01 of what was "
-            f"measured; the mean error is {figure(float(np.mean(off)), 4)}, the largest {figure(max(off), 3)}."
+            f"measured; the mean error is {figure(float(np.mean(off)), 4)}, or a factor of {figure(factor, 2)}, the largest "
+            f"{figure(max(off), 3)}."
         )
     rows = results("forecast")
     left = samples_left_out(rows)

@@ -41,7 +41,7 @@ def test_the_constants_are_those_of_the_files_of_results() -> None:
 def test_every_forecast_stands_beside_its_measurement() -> None:
     rows = fitting.from_samples(results())
     assert {row["data"] for row in rows} >= set(fitting.FIT)
-    assert len({row["data"] for row in rows} - set(fitting.FIT)) >= 4
+    assert len({row["data"] for row in rows} - set(fitting.FIT)) >= 3
 
 
 def test_a_benchmark_forecasts_by_what_the_sample_shows_alone() -> None:
