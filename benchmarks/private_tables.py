@@ -387,8 +387,8 @@ def forecast_errors() -> list[str]:
         near = sum(error <= 0.01 for error in off)
         sentences.append(
             f"On the {len(names)} catalogues {words}, {near} of {len(off)} forecasts are within .01 of what was "
-            f"measured; the mean error is {figure(float(np.mean(off)), 4)}, or a factor of {figure(factor, 2)}, the largest "
-            f"{figure(max(off), 3)}."
+            f"measured; the mean error is {figure(float(np.mean(off)), 4)}, or a factor of {figure(factor, 2)}, the "
+            f"largest {figure(max(off), 3)}."
         )
     rows = results("forecast")
     left = samples_left_out(rows)

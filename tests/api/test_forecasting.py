@@ -63,7 +63,7 @@ def test_what_is_added_to_samples_is_less_off_on_catalogues_left_out() -> None:
 
 
 def test_catalogues_of_the_fit_are_counted_apart() -> None:
-    table, (errors, *_) = forecasts(), forecast_errors()
+    table, errors = forecasts(), " ".join(forecast_errors())
     rows = fitting.from_samples(results())
     for fitted in (True, False):
         points = [row for row in rows if row["sample"] > 0.22 * row["users"] and (row["data"] in fitting.FIT) == fitted]
