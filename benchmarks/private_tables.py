@@ -1,6 +1,7 @@
 """Tables of `docs/results/private_recommender.md` and `docs/results/bridge.md`, from the files of results."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -354,7 +355,7 @@ def bridge_differences() -> list[str]:
     return table(head, body, "lllrr")
 
 
-def _forecast() -> list[Row]:
+def _forecast() -> list[dict[str, Any]]:
     """Forecasts from three tenths of the people, catalogues that nothing was fitted on first."""
     points = [one for one in from_samples(results("forecast")) if one["sample"] > _A_TENTH * one["users"]]
     return sorted(points, key=lambda one: one["data"] in FIT)

@@ -107,12 +107,13 @@ def _runs(
 def as_loaded(parts: Split) -> Split:
     """A sample as a file of it would be read: nobody knows of other items than its own."""
     kept = np.unique(parts.seen.items)
-    cut = {
-        name: Histories(rows.indptr, np.searchsorted(kept, rows.items), len(kept))
-        for name, rows in (("train", parts.train), ("valid", parts.valid), ("test", parts.test))
-    }
+
+    def cut(rows: Histories) -> Histories:
+        return Histories(rows.indptr, np.searchsorted(kept, rows.items), len(kept))
+
     info = None if parts.item_info is None else parts.item_info.iloc[kept].reset_index(drop=True)
-    return replace(parts, **cut, auxiliary={}, item_info=info)
+    train, valid, test = cut(parts.train), cut(parts.valid), cut(parts.test)
+    return replace(parts, train=train, valid=valid, test=test, auxiliary={}, item_info=info)
 
 
 def _popular(parts: Split, part: Part) -> dict[str, float]:
