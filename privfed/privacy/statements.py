@@ -82,9 +82,9 @@ def _deleting(plan: PrivacyPlan, account: AccountedEpsilon) -> list[str]:
         "zero_out_one": "with zeros in that person's place",
     }[plan.neighbours]
     return [
-        f"Deleting a person recalls nothing: what was released stays, and is within the same factor of "
-        f"{odds(account.epsilon)} of what would have been released {instead}. No retraining is needed for that bound to "
-        "hold, and retraining alone does not undo the release."
+        "Deleting a person recalls nothing: what was released stays, and is within the same factor of "
+        f"{odds(account.epsilon)} of what would have been released {instead}. No retraining is needed for that bound "
+        "to hold, and retraining alone does not undo the release."
     ]
 
 

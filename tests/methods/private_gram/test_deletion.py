@@ -35,7 +35,10 @@ def answers(split, multiplier, *, without, seeds):
     train, person = split.train, torch.tensor([PERSON])
     others = train.owners != PERSON
     rest = Histories.from_pairs(train.owners[others], train.items[others], train.n_users, train.n_items)
-    e, asking = Experiment(config, replace(split, train=rest, ratings=None) if without else split), Experiment(config, split)
+    e, asking = (
+        Experiment(config, replace(split, train=rest, ratings=None) if without else split),
+        Experiment(config, split),
+    )
     own = torch.from_numpy(train.mask(np.array([PERSON]))[0])
     found = []
     for seed in seeds:
