@@ -167,29 +167,27 @@ def _ends(interval: Sequence[float]) -> str:
 
 def field() -> list[str]:
     """Private recommenders beside popularity, by NDCG@20 and by the metric that DPALS was published with."""
-    rows, body = results("private_field_ml-1m"), []
+    rows = [*results("private_gram_table_ml-1m"), *results("private_field_ml-1m")]
 
     def cells(label: str) -> list[str]:
-        row = found(rows, label=label)
-        return [NOT_MEASURED] * 2 if row is None else [figure(row["metrics"][name][0], 3) for name in METRICS]
+        metrics = named(rows, label=label)[0]["metrics"]
+        return [figure(metrics[name][0], 3) for name in ("ndcg", "recall")]
 
     body = [[name, *cells(label) * 2] for label, name in REFERENCES.items()]
-    for name in PRIVATE:
-        body.append([name, *cells(f"{name}, epsilon 1"), *cells(f"{name}, epsilon 8")])
+    body += [[name, *cells(f"{label}, epsilon 1"), *cells(f"{label}, epsilon 8")] for label, name in PRIVATELY.items()]
     head = ["recommender", "epsilon 1: NDCG@20", "Recall@20", "epsilon 8: NDCG@20", "Recall@20"]
     return table(head, body)
 
 
-METRICS = ("ndcg", "recall")
 REFERENCES = {"popularity": "popularity, no noise", "ease": "EASE, no privacy"}
-PRIVATE = (
-    "DP popularity",
-    "private Gram, with metadata",
-    "private Gram",
-    "DPALS",
-    "DPALS, a Gram matrix per item",
-    "autoencoder, DP-FedAvg",
-)
+PRIVATELY = {
+    "popularity alone": "popularity, all of epsilon",
+    "with metadata": "private-gram",
+    "without metadata": "private-gram, without metadata",
+    "DPALS": "DPALS, one Gram matrix of all users",
+    "DPALS, a Gram matrix per item": "DPALS, a Gram matrix per item, as published",
+    "autoencoder, DP-FedAvg": "an autoencoder by DP-FedAvg",
+}
 
 
 def targets() -> list[str]:

@@ -233,7 +233,12 @@ TABLES = (
         private_tables.beyond_accuracy,
         tuple(f"private_gram_beyond_{data}" for data in private_tables.BEYOND),
     ),
-    Table("results/private_recommender.md", "field", private_tables.field, ("private_field_ml-1m",)),
+    Table(
+        "results/private_recommender.md",
+        "field",
+        private_tables.field,
+        ("private_gram_table_ml-1m", "private_field_ml-1m"),
+    ),
     Table(
         "results/private_recommender.md",
         "targets",
