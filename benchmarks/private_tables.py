@@ -34,7 +34,7 @@ DRAWN = {
     "one genre": "who likes one genre most",
     "strangers": "strangers: items renamed",
 }
-BEYOND = ("ml-1m", "jd-dfmr")
+BEYOND = ("ml-1m", "lastfm-2k")
 EVALUATED = tuple(
     name for name in ("private_evaluation_ml-1m", "private_evaluation_ml-100k") if (RESULTS / f"{name}.json").exists()
 )

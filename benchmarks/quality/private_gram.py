@@ -311,7 +311,7 @@ def beyond_row(label: str, configs: list[ExperimentConfig], parts: Split) -> dic
         "items": parts.train.n_items,
         "head": round(float(np.mean([chosen.sum() for chosen in heads]))) if heads else 0,
         "ndcg": interval(np.mean(ndcg, 0)),
-        "coverage": round(float(np.mean([one.coverage for one in found])), 5),
+        "coverage": round(float(np.mean([one.coverage or 0.0 for one in found])), 5),
         "popularity_lift": _averaged([_ends(one.popularity_lift) for one in found if one.popularity_lift]),
         "most_popular_tenth": round(float(np.mean([one.exposure[0] for one in found])), 5),
         "by_activity": [

@@ -72,7 +72,7 @@ def _lists(cell: Cell) -> tuple[CellText, CellText]:
     if cell.lists is None:
         return ("not measured",), ("not measured",)
     lift = cell.lists.popularity_lift
-    shown = ("n/a",) if lift is None else (f"{lift.value:.2f}", f"{lift.lo:.2f} to {lift.hi:.2f}")
+    shown: CellText = ("n/a",) if lift is None else (f"{lift.value:.2f}", f"{lift.lo:.2f} to {lift.hi:.2f}")
     return (formatting.share(cell.lists.coverage),), shown
 
 
