@@ -19,6 +19,7 @@ Each line of privacy is about a run alone; runs on the same people add up, so de
 
 import argparse
 from collections.abc import Iterator
+from typing import Any
 
 from rich.console import Console
 
@@ -60,17 +61,18 @@ def questions(data: Data, options: argparse.Namespace) -> Iterator[tuple[str, It
 
 def worth(data: Data, options: argparse.Namespace) -> Iterator[str]:
     """A forecast for a product like these data with many people, without and with noise in shares."""
-    size = {"people": PEOPLE, "items": data.n_items, "history": len(data) / data.n_users}
     for trust in ("central", "distributed"):
-        expected = privfed.forecast(epsilon=options.epsilon, trust=trust, dropout=0.1, **size)
+        expected = privfed.forecast(
+            people=PEOPLE, items=data.n_items, history=len(data) / data.n_users, epsilon=options.epsilon, trust=trust,
+            dropout=0.1,
+        )  # fmt: skip
         yield f"{PEOPLE:,} people, noise {'by a server' if trust == 'central' else 'in shares'}: {expected}"
 
 
 def chosen(data: Data, options: argparse.Namespace) -> Iterator[str]:
     """A run in which people differ, measured inside the budget."""
-    if options.donors:
-        how = {"epsilon": options.epsilon, "split": {"donors": 0.05}}
-    else:
+    how: dict[str, Any] = {"epsilon": options.epsilon, "split": {"donors": 0.05}}
+    if not options.donors:
         how = {"tiers": {"careful": (options.epsilon, 0.8), "generous": (options.generous, 0.2)}}
     run = privfed.run(
         "private-gram", data, seed=options.seed, options={"evaluation": {"private": True, "mu": options.mu}}, **how
@@ -88,6 +90,7 @@ def tuned(data: Data, options: argparse.Namespace) -> Iterator[str]:
         "private-gram", data, epsilon=options.epsilon, seed=options.seed, options={"evaluation": measuring}
     )
     choice = run.test.choice
+    assert choice is not None
     for number, (settings, value) in enumerate(zip(choice.candidates, choice.values, strict=True)):
         kept = ", which is kept" if number == choice.chosen else ""
         yield f"rank {settings['rank']}: NDCG@{value.k} {value.value:.3f} [{value.lo:.3f}, {value.hi:.3f}]{kept}"

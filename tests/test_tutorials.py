@@ -39,4 +39,4 @@ def test_the_example_of_a_product_answers_its_questions(
     assert "have no guarantee at all" in printed
     assert printed.count(", which is kept") == 1
     assert "All 2 releases of popularity" in printed
-    assert printed.count("Privacy  epsilon 2.00") == 3
+    assert printed.count("Privacy  epsilon 2.00") == 2
