@@ -34,7 +34,7 @@ DRAWN = {
     "one genre": "who likes one genre most",
     "strangers": "strangers: items renamed",
 }
-BEYOND = ("ml-1m", "lastfm-2k")
+BEYOND = tuple(data for data in ("ml-1m", "lastfm-2k") if (RESULTS / f"private_gram_beyond_{data}.json").exists())
 EVALUATED = tuple(
     name for name in ("private_evaluation_ml-1m", "private_evaluation_ml-100k") if (RESULTS / f"{name}.json").exists()
 )
@@ -152,12 +152,21 @@ def beyond_accuracy() -> list[str]:
                 for way in ("whole", "among themselves")
             ]
             body.append([
-                data, row["label"], figure(row["ndcg"][0], 3), f"{100 * row['coverage']:.0f} %",
+                data, row["label"], str(row["seeds"]), figure(row["ndcg"][0], 3), f"{100 * row['coverage']:.0f} %",
                 f"{row['popularity_lift'][0]:.2f}", *(_ends(tenths[place]) for place in (0, 4, 9)), *off,
             ])  # fmt: skip
-    head = ["data", "recommender", "NDCG@20", "coverage", "popularity lift", "least active tenth", "fifth tenth"]
+    head = [
+        "data",
+        "recommender",
+        "noise seeds",
+        "NDCG@20",
+        "coverage",
+        "popularity lift",
+        "least active tenth",
+        "fifth tenth",
+    ]
     more = ["most active tenth", "off the head, whole ranking / by popularity", "off the head alone / by popularity"]
-    return table([*head, *more], body, "ll" + "r" * 8)
+    return table([*head, *more], body, "ll" + "r" * 9)
 
 
 def _ends(interval: Sequence[float]) -> str:
