@@ -143,6 +143,7 @@ def _utility_and_cost(report: AuditReport) -> dict[str, Any]:
     return {
         "metrics": [formatting.metric(name, k) for name, k in metrics_on_test(report)],
         "utility": rows.utility(report),
+        "list_heads": rows.LISTS,
         "control_heads": rows.CONTROLS,
         "controls": rows.controls(report),
         "several_states": len({row.state for cell in protected_cells(report) for row in cell.utility}) > 1,

@@ -28,6 +28,7 @@ Line = dict[str, Any]
 CellText = tuple[str, ...]
 """A value, and the notes below it."""
 
+LISTS = ("Catalogue shown", "Popularity lift")
 COST = ("Sent", "Received", "Training", "Privacy layer", "Attacks", "Processor", "Memory", "Uploads clipped")
 MEASURED = ("What", "How", "Measured", "Claimed", "Verdict")
 INCLUSION = ("Attack", "Sees", "AUC", "Highest possible", "TPR at 1 %", "Highest there", "Verdict")
@@ -61,9 +62,19 @@ def utility(report: AuditReport) -> list[Line]:
                     if cell.method == POPULARITY
                     else formatting.named(formatting.STATES, state),
                     "values": [values.get(metric) for metric in metrics_on_test(report)],
+                    "lists": _lists(cell),
                 }
             )
     return rows
+
+
+def _lists(cell: Cell) -> tuple[CellText, CellText]:
+    """What is recommended, whatever its accuracy, under `LISTS`."""
+    if cell.lists is None:
+        return ("not measured",), ("not measured",)
+    lift = cell.lists.popularity_lift
+    shown: CellText = ("n/a",) if lift is None else (f"{lift.value:.2f}", f"{lift.lo:.2f} to {lift.hi:.2f}")
+    return (formatting.share(cell.lists.coverage),), shown
 
 
 def controls(report: AuditReport) -> list[Line]:

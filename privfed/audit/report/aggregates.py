@@ -26,6 +26,7 @@ from privfed.audit.report.records import (
     EmpiricalRow,
     Interval,
     LinkRow,
+    ListsRow,
     Run,
     SampleSplitRow,
     SliceRow,
@@ -92,6 +93,7 @@ def _cell(runs: list[Run]) -> Cell:
             n_seeds=len({run.seed for run in runs}),
             guarantee=weakest.guarantee,
             utility=[_utility_cell(rows) for rows in utility.values()],
+            lists=_lists([run.lists for run in runs if run.lists is not None]),
             attacks=_marked([_attack_cell(rows) for rows in attacks.values()]),
             support=_support([run.support for run in runs if run.support is not None]),
             empirical=_empirical([row for run in runs for row in run.empirical]),
@@ -122,6 +124,17 @@ def _utility_cell(rows: list[UtilityRow]) -> UtilityCell:
         seeds=spread([row.value for row in rows]),
         users=_over_users(rows),
         gain=_over_users([row.gain for row in rows if row.gain]) if all(row.gain for row in rows) else None,
+    )
+
+
+def _lists(rows: list[ListsRow]) -> ListsRow | None:
+    if not rows:
+        return None
+    lifts = [row.popularity_lift for row in rows if row.popularity_lift is not None]
+    return ListsRow(
+        k=rows[0].k,
+        coverage=float(np.mean([row.coverage for row in rows])),
+        popularity_lift=_over_users(lifts) if len(lifts) == len(rows) else None,
     )
 
 

@@ -82,6 +82,21 @@ class UtilityRow(_Row):
     gain: Interval | None = None
 
 
+class ListsRow(_Row):
+    """What is recommended, whatever its accuracy.
+
+    Attributes:
+        k: Length of the lists.
+        coverage: Share of the catalogue that is recommended to somebody.
+        popularity_lift: Mean training popularity of what is recommended over that of what is held out; null where
+            nobody trained on that.
+    """
+
+    k: int
+    coverage: Number
+    popularity_lift: Interval | None
+
+
 class ControlRow(_Row):
     """A control beside a run: what it reached, and what the run gains over it.
 
@@ -524,7 +539,7 @@ class Run(_Row):
     null where no rows are sent behind a hidden sum and no history is public. `inclusion` counts the training
     interactions of audited users that inclusion bits kept or dropped before training. `ledger` holds the events that
     epsilon was computed from, and `not_run` what could not be done to this run. `decisions` are choices that the method
-    made by what had been released to it already.
+    made by what had been released to it already. `lists` is null where test rankings were not of the whole catalogue.
     """
 
     run_id: str
@@ -539,6 +554,7 @@ class Run(_Row):
     fidelity: str = "exact"
     aborted_rounds: int = 0
     utility: list[UtilityRow]
+    lists: ListsRow | None = None
     guarantee: GuaranteeRow
     attacks: list[AttackRow]
     support: SupportLeak | None = None
@@ -684,6 +700,7 @@ class Cell(_Row):
     n_seeds: int
     guarantee: GuaranteeRow
     utility: list[UtilityCell]
+    lists: ListsRow | None = None
     attacks: list[AttackCell]
     support: SupportLeak | None = None
     empirical: list[EmpiricalRow] = []
