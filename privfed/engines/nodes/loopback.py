@@ -99,6 +99,11 @@ class Loopback:
         if worker is not None:
             worker.kill()
 
+    @property
+    def pids(self) -> dict[NodeId, int]:
+        """Processes that run, by node."""
+        return {node: worker.process.pid for node, worker in self._workers.items()}
+
     def close(self) -> None:
         """End all processes."""
         for node in list(self._workers):
