@@ -353,9 +353,9 @@ class Node:
         """Train, add up the users' ring elements, and return a part of the sum for each of two servers."""
         self._uploads.require(two_servers=True)
         query = self._query(packet, address)
-        self.private_side.settle(_counted(packet))
         self._admission.refuse_second_input(query)
         accepted = self._uploads.accept(packet, query, self._answering.size(query))
+        self.private_side.settle(_counted(packet))
         summed = None if query.step == MEASURE else query.round
         self._admission.accept_any_organisations(summed, accepted.terms.min_clients)
         elements, members = self._answering.ring_elements(query)

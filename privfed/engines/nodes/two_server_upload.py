@@ -48,7 +48,7 @@ class TwoServerUploads:
     """
 
     def __init__(self, state: NodeState, policy: Policy, party: Party) -> None:
-        self._state, self._party = state, party
+        self._state, self._policy, self._party = state, policy, party
         self._least = least_nodes(policy.min_nodes, party.federation)
 
     def require(self, *, two_servers: bool) -> None:
@@ -70,10 +70,12 @@ class TwoServerUploads:
             size: number and bits of the query's ring elements.
 
         Raises:
+            PolicyRefused: the policy does not trust the helper, or not any more.
             MessageError: the request lacks a key, or the helper did not sign its own.
             SecureAggregationError: too small a sum, or a number that does not rise.
         """
         run, federation, record = self._state.run, self._party.federation, self._state.record
+        self._policy.accept_helper(federation.helper)
         helper = SealingKey.read(packet, self._party, run.run)
         keys, least = (server_key(packet), helper.key), packet.whole("min_nodes", 0, 2**31)
         request = SumRequest.of_query(query, packet.whole("number"), least, size, keys)
