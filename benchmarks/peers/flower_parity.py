@@ -36,14 +36,15 @@ NAMES = ("alpha", "beta", "gamma")
 POLICY = """[policy]
 allow_simulation = true
 mechanisms = ["secure_sum", "distributed_gaussian", "local_laplace"]
+own_noise_suffices = false
 """
 SECURE = "secure-sum:clip_norm=1.0"
 SHARES = "distributed-gaussian:noise_multiplier=1.0,clip_norm=1.0,n_min_honest=80"
 TWO_SERVERS = ", two servers"
 """Ending of the cases whose sums are made between two servers; the others are made under masks."""
 CASES: dict[str, tuple[str, dict[str, Any], bool]] = {
-    "private-gram": (SHARES, {"head": 32}, False),
-    "private-gram" + TWO_SERVERS: (SHARES, {"head": 32}, False),
+    "private-gram": (SHARES, {"head": 32, "min_items": 0}, False),
+    "private-gram" + TWO_SERVERS: (SHARES, {"head": 32, "min_items": 0}, False),
     "feddae": (SECURE, {}, False),
     "hetefedrec": (SHARES, {}, False),
     "fair": (SECURE, {}, False),

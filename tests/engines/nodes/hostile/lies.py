@@ -463,7 +463,7 @@ LIES: tuple[Lie, ...] = (
         "test_lying_between_two_servers.py::test_a_request_to_the_helper_is_played_back",
     ),
     *_cases(
-        "server, two servers", "test_lying_between_two_servers.py::test_the_helper_starts_again_before_a_second_request",
+        "server, two servers", "test_lying_between_two_servers.py::test_the_helper_starts_again_between_requests",
         "helper releases no second sum: the key that could open the parts is gone with its process",
         "as it was", "its folder restored from a copy", says="the helper is started again before a second request, {}",
     ),

@@ -192,7 +192,7 @@ def test_a_request_to_the_helper_is_played_back(table: Table) -> None:
 
 
 @pytest.mark.parametrize("restored", [False, True], ids=["as it was", "its folder restored from a copy"])
-def test_the_helper_starts_again_before_a_second_request(table: Table, restored: bool) -> None:
+def test_the_helper_starts_again_between_requests(table: Table, restored: bool) -> None:
     asked, folder, copy = Sum(table).collect(), table.f.folder / "helper", table.f.folder / "copy"
     shutil.copytree(folder, copy)
     assert asked.total(asked.ask())[1] == (0, 1, 2, 3)
