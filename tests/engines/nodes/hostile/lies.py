@@ -483,6 +483,11 @@ LIES: tuple[Lie, ...] = (
         "test_lying_between_two_servers.py::test_a_sum_is_longer_than_any_message",
     ),
     Lie(
+        "server, two servers", "three hundred bent messages under the server's key",
+        "helper refuses or answers; no number twice, no sum of too few",
+        "test_lying_between_two_servers.py::test_the_helper_survives_bent_messages",
+    ),
+    Lie(
         "server, two servers", "a key of its own, or of another run, in place of the helper's",
         "node refuses (bad_signature); nothing is charged",
         "test_lying_between_two_servers.py::test_a_helper_s_key_is_the_server_s_own",

@@ -4,7 +4,9 @@ A server lies to nodes and to the helper under its real key, in sums of a standi
 lies to an honest server; so do nodes.
 """
 
+import random
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.privacy.fuzz_nodes.drafts import Draft, array, extra, field, taken
 from privfed.engines.nodes import helper as helpers
 from privfed.engines.nodes.codec import Packet
 from privfed.engines.nodes.errors import StateError
@@ -243,6 +246,37 @@ def test_a_sum_is_longer_than_any_message(table: Table) -> None:
     arrays["parts"] = np.zeros((0, HELPER_PART_BYTES), np.uint8)
     said = table.helper.say("train.release", replace(asked.request, length=2**39).fields(), arrays)
     refused(said, "longer than a message")
+
+
+def test_the_helper_survives_bent_messages(table: Table) -> None:
+    asked, rng, frames = Sum(table).collect(), random.Random(5), list[tuple[str, bytes]]()
+    answer, helper = table.helper.answer, table.f.helper
+    table.helper.answer = lambda stage, frame: (frames.append((stage, frame)), answer(stage, frame))[1]  # type: ignore[method-assign]
+    asked.ask([0, 1])  # of too few, so that the number is free
+    table.helper.announce()
+    del table.helper.answer
+    drafts, outcomes = [Draft.of(frame[:-SIGNATURE_BYTES]) for _, frame in frames], Counter[str]()
+    for _ in range(300):
+        place = rng.randrange(len(drafts))
+        draft, stage = drafts[place].copy(), frames[place][0]
+        table.helper.counter += 1
+        draft.fields["address"] |= {"counter": table.helper.counter, "nonce": table.helper.nonce}
+        for bend in rng.choices((field, taken, extra, array), k=rng.choice((0, 1, 1, 2))):
+            bend(rng, draft, drafts)
+        with suppress(ValueError):  # what cannot be written at all
+            frame = table.f.server.frame("request", draft.encode())
+            said = Packet.decode(table.f.server.unframe("reply", helper.handle(stage, frame), NODES))
+            outcomes["answered" if said["refused"] is None else said.text("code")] += 1
+            table.helper.nonce = said.fields.get("nonce", table.helper.nonce)  # type: ignore[assignment]
+            table.helper.counter = max(table.helper.counter, int(said.fields.get("counter", 0)))  # type: ignore[arg-type]
+            assert str(table.f.folder) not in str(said.fields)
+    assert {"answered", "bad_message"} <= outcomes.keys()
+    assert "node_failed" not in outcomes
+    numbers = [number for number, _ in table.released()]
+    assert len(set(numbers)) == len(numbers)
+    assert all(len(nodes) >= 3 for _, nodes in table.released())
+    fresh = Sum(table).collect()
+    assert fresh.total(fresh.ask())[1] == (0, 1, 2, 3)
 
 
 # A server that lies to nodes -----------------------------------------------------------------------------------------
