@@ -6,6 +6,7 @@ from typing import Any
 
 from benchmarks.harness import results
 from benchmarks.markdown import table
+from tests.engines.nodes.hostile.lies import LIES, Lie
 
 NAMES = {
     "local-laplace": "uploads, local Laplace, epsilon0 = 0.1",
@@ -73,6 +74,37 @@ def two_servers() -> list[str]:
         *table([*head, "bytes between servers"], rows, "rlrrrrr"),
         f"{first['devices']:,} devices, {losses}: {rounds}.",
     ]
+
+
+def two_server_nodes() -> list[str]:
+    """What private-gram takes over nodes, under masks and between two servers."""
+    head = ["nodes", "sums", "exchanges", "kB up per node", "kB down per node", "CPU-s per node", "kB of the helper"]
+    rows = [
+        [
+            str(row["nodes"]),
+            row["sums"],
+            str(row["exchanges"]),
+            *(f"{row[key] / 1e3:.1f}" for key in ("up_bytes", "down_bytes")),
+            f"{row['cpu_seconds']:.2f}",
+            f"{row['helper_bytes'] / 1e3:.1f}" if row["helper_bytes"] else "",
+            "yes" if row["same_model"] else "no",
+        ]
+        for row in results("two_server_nodes").values()
+    ]
+    return table([*head, "the simulation's model to the bit"], rows, "rlrrrrrl")
+
+
+def two_server_lies() -> list[str]:
+    """Who can do what between two servers, and the test that shows what comes of it."""
+    found = dict[str, list[Lie]]()
+    for lie in LIES:
+        if "between_two_servers" in lie.test:
+            found.setdefault(lie.test.partition("[")[0], []).append(lie)
+    rows = [
+        [lies[0].liar.removesuffix(", two servers"), "; ".join(lie.lie for lie in lies), lies[0].outcome, f"`{test}`"]
+        for test, lies in found.items()
+    ]
+    return table(["who", "does", "comes of it", "test in `tests/engines/nodes/hostile`"], rows, "llll")
 
 
 def float_noise() -> list[str]:

@@ -137,6 +137,10 @@ def require_devices(party: Party) -> None:
 
 def _require_fixed_queries(config: ExperimentConfig) -> None:
     """Refuse settings under which a later query depends on what an earlier one released: devices agree beforehand."""
+    if config.fidelity == "two-servers":
+        raise NodesError(
+            "devices send their vectors under masks, and fidelity = 'two-servers' asks for others: leave it out"
+        )
     settings = config.settings()
     if config.method_name not in STEPS:
         raise NodesError(f"devices compute {' or '.join(STEPS)}, and the run is of {config.method_name}")
