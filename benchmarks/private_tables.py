@@ -506,7 +506,7 @@ def forecast_errors() -> list[str]:
             f"largest {figure(max(off), 3)}."
         )
     rows = results("forecast")
-    left = samples_left_out(rows)
+    earlier, left = [row["commit"] for row in rows if "commit" in row], samples_left_out(rows)
     shown, added = (
         figure(float(np.mean([abs(one[of] - one["ndcg"]) for one in left])), 4) for of in ("shown", "forecast")
     )
@@ -516,6 +516,14 @@ def forecast_errors() -> list[str]:
         f"What is added where the sample limits brings the mean error on catalogues of the fit, samples of a tenth "
         f"included and each catalogue left out in turn, from {shown} to {added}. The rule of public numbers alone is "
         f"off by a factor of {figure(float(np.mean(rule)), 2)} there.",
+        *(
+            [
+                f"{len(earlier)} of {len(rows)} rows were measured by earlier code, without the second sum of popularity "
+                f"(commit {', '.join(sorted(set(earlier)))})."
+            ]
+            if earlier
+            else []
+        ),
         "",
     ]
 

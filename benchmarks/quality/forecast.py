@@ -15,7 +15,7 @@ measured on their validation part, the others on their test part.
 each catalogue with the same weight, and how much less samples show on what limits them; it prints the constants of
 `privfed.methods.private_gram.expected` and `.costs`, the error on each catalogue that is left out, and forecasts beside
 measurements. One process, one thread, half an hour; results go to `benchmarks/results/forecast.json` after every row,
-and rows found there are not repeated.
+and rows found there are not repeated; those of earlier code say its `commit`, and are to be dropped before measuring.
 """
 
 import math
