@@ -133,13 +133,13 @@ def populations() -> list[str]:
 def larger_populations() -> list[str]:
     """Simulated larger populations."""
     rows = results("private_populations_larger")
-    body = [
-        [f"{n:,}", *(ndcg(rows, f"SIMULATION of {n} users, with metadata, epsilon {e}") for e in (1, 8))]
-        for n in (20_000, 100_000, 1_000_000)
-    ]
-    exact = ndcg(rows, "no noise, with metadata")
-    head = ["people, simulated", "epsilon 1, with metadata", "epsilon 8, with metadata"]
-    return table(head, [*body, ["no noise", exact, exact]])
+    body = []
+    for n in (20_000, 100_000, 1_000_000):
+        pair = [only(rows, label=f"SIMULATION of {n} users, with metadata, epsilon {e}") for e in (1, 8)]
+        body.append([f"{n:,}", *(cell for row in pair for cell in (figure(row["ndcg"][0], 3), f"{row['n_mu']:,}"))])
+    exact = ndcg(results("private_gram_table_ml-1m"), "with metadata, no noise")
+    head = ["people, simulated", "epsilon 1, with metadata", "n mu", "epsilon 8, with metadata", "n mu"]
+    return table(head, [*body, ["no noise", exact, "", exact, ""]])
 
 
 def beyond_accuracy() -> list[str]:

@@ -276,7 +276,7 @@ TABLES = (
         "results/private_recommender.md",
         "larger populations",
         private_tables.larger_populations,
-        ("private_populations_larger",),
+        ("private_populations_larger", "private_gram_table_ml-1m"),
     ),
     Table("results/private_recommender.md", "refreshes", private_tables.refreshes, ("private_populations_refreshes",)),
     Table(
