@@ -314,7 +314,8 @@ def without_uploads(people: People, seeds: int) -> dict[str, Any]:
 
 def _alike_in_length(first: People, second: People) -> Similar:
     one, other = (np.log(service.game.members.sum(axis=1) + 1.0) for service in (first, second))
-    return -np.abs(one[:, None] - other)
+    similar: Similar = -np.abs(one[:, None] - other)
+    return similar
 
 
 def _histories(people: People) -> Scores:
