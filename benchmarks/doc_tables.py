@@ -47,7 +47,7 @@ def signed_sums() -> list[str]:
 
 def two_servers() -> list[str]:
     """What a sum between two servers costs, without a proof of the norm and with one, and the wrong sums of many."""
-    measured = results("two_server_sums")
+    measured, counted = results("two_server_sums"), results("two_server_rounds")
     rows = [
         [
             f"{row['length']:,}",
@@ -59,15 +59,15 @@ def two_servers() -> list[str]:
             f"{row['between_servers_bytes']:,}",
         ]
         for row in sorted(
-            (row for name, row in measured.items() if name.startswith("cost")),
+            measured.values(),
             key=lambda row: (row["norm"], row["length"]),
         )
     ]
     rounds = "; ".join(
-        f"{measured[name]['wrong_sums']} wrong sums in {measured[name]['rounds']:,} rounds {how}"
+        f"{counted[name]['wrong_sums']} wrong sums in {counted[name]['rounds']:,} rounds {how}"
         for name, how in (("shares", "of shares"), ("protocol", "of all messages"))
     )
-    first = measured["shares"]
+    first = counted["shares"]
     losses = f"any {first['silent']:.0%} silent and {first['lost_parts']} parts lost"
     head = ["elements", "proof", "kB up per client", "times 32 bits", "CPU-ms per client", "CPU-ms of servers 0 and 1"]
     return [

@@ -86,7 +86,9 @@ TABLES = (
     Table("results/performance.md", "suite", suite, ("suite",)),
     Table("explanation/privacy.md", "accounting oracles", doc_tables.accounting_oracles, ("accounting_oracles",)),
     Table("explanation/secure_aggregation.md", "signed sums", doc_tables.signed_sums, ("signed_sums",)),
-    Table("explanation/two_servers.md", "two servers", doc_tables.two_servers, ("two_server_sums",)),
+    Table(
+        "explanation/two_servers.md", "two servers", doc_tables.two_servers, ("two_server_sums", "two_server_rounds")
+    ),
     Table("explanation/two_servers.md", "over nodes", doc_tables.two_server_nodes, ("two_server_nodes",)),
     Table("explanation/two_servers.md", "lies between two servers", doc_tables.two_server_lies, ()),
     Table(
