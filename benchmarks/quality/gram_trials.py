@@ -28,7 +28,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ from privfed.compute.linear_algebra import eigenpairs, solve_positive
 from privfed.data import Donors, Histories, Split
 from privfed.engines.simulation import Simulation
 from privfed.experiment import Experiment
-from privfed.methods.private_gram import PrivateGramServer
+from privfed.methods.private_gram import PrivateGramConfig, PrivateGramServer
 from privfed.methods.private_gram.donations import Donations
 from privfed.methods.private_gram.model.choosing import ThinnedCopies, predicted_risk
 from privfed.methods.private_gram.model.estimate import EstimatorSettings, NoisyGram
@@ -118,7 +118,8 @@ class Case:
         privacy = plan(epsilon, self.parts.train.n_users)
         config = configured(CATALOGUES[data][0], {**GRAM, **settings}, privacy, seed, spec=whole.spec)
         e = Experiment(config, self.parts)
-        e.server = self.server = Observed(e.config.settings(), e.public_info, e.streams)
+        settings_of_run = expect(e.config.settings(), PrivateGramConfig)
+        e.server = self.server = Observed(settings_of_run, e.public_info, e.streams)
         self.server.round(simulation_of(e, Simulation), 0)
         self.seed = seed
         self._everybody = whole.train.n_users
@@ -127,10 +128,9 @@ class Case:
 
     def of_everybody(self, lists: Lists) -> Lists:
         """The same with a place for each person of the catalogue, NaN where one is not scored."""
-        placed = [np.full(self._everybody, np.nan) for _ in range(2)]
-        for place, values in zip(placed, (lists.ndcg, lists.recall), strict=True):
-            place[self._scored] = values
-        return Lists(*placed, lists.items)
+        ndcg, recall = np.full((2, self._everybody), np.nan)
+        ndcg[self._scored], recall[self._scored] = lists.ndcg, lists.recall
+        return Lists(ndcg, recall, lists.items)
 
     @cached_property
     def evidence(self) -> NoisyGram:
@@ -348,7 +348,7 @@ class Spectrum:
 
     def best(self) -> np.ndarray:
         """Shares of the least risk."""
-        return np.linalg.lstsq(self.quadratic, self.linear, rcond=1e-6)[0]
+        return np.asarray(np.linalg.lstsq(self.quadratic, self.linear, rcond=1e-6)[0])
 
 
 def _risk(vectors: np.ndarray, gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -377,7 +377,7 @@ class Shrinkage(nn.Module):
         """Shares of one spectrum."""
         with torch.no_grad():
             found = self(torch.from_numpy(spectrum.known).float(), torch.from_numpy(spectrum.rule).float())
-        return found.numpy().astype(float)
+        return np.asarray(found.numpy(), dtype=float)
 
     @classmethod
     def learned(cls, spectra: Sequence[Spectrum], steps: int = 400) -> "Shrinkage":
@@ -396,7 +396,7 @@ class Shrinkage(nn.Module):
             for (known, rule, quadratic, linear), size in zip(fields, sizes, strict=True):
                 shares = made(known, rule)
                 loss = loss + (shares @ quadratic @ shares - 2 * linear @ shares) / size
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
         return made
 
@@ -436,8 +436,11 @@ class Learner:
             ("learned from other catalogues", self._made[left_out].shares(seen)),
             ("best shares, by the matrix without noise", seen.best()),
         ):
-            found = seen.weights(shares)
-            yield name, case.lists(_kept(evidence, case.settings, lambda _, found=found: found))
+            yield name, case.lists(_kept(evidence, case.settings, partial(_always, seen.weights(shares))))
+
+
+def _always(weights: Weights, _evidence: NoisyGram) -> Weights:
+    return weights
 
 
 def symmetric_noise(side: int, seed: int, *, diagonal: bool) -> np.ndarray:
@@ -607,10 +610,10 @@ def rows(
         if case.server.chosen is None:
             return
         trials = TRIALS[part](case) if learner is None else learner.trials(data, case)
-        for label, lists in [("shipped", case.lists(case.shipped)), *trials]:
+        for label, own in [("shipped", case.lists(case.shipped)), *trials]:
             # What is chosen may differ from seed to seed; the row is that of the rule that chooses.
             name, _, which = label.partition(": ")
-            found.setdefault(name, []).append(case.of_everybody(lists))
+            found.setdefault(name, []).append(case.of_everybody(own))
             chosen.setdefault(name, []).extend([which] * bool(which))
     seconds = round(time.process_time() - started, 1)
     for name, lists in found.items():
@@ -636,7 +639,7 @@ TRIALS: Mapping[str, Callable[[Case], Iterator[tuple[str, Lists]]]] = {
 def _by_person(values: Sequence[np.ndarray]) -> np.ndarray:
     """Means over the seeds that score a person, of whom each seed says NaN if it does not."""
     scored = [one for one in np.array(values).T if not np.isnan(one).all()]
-    return np.nanmean(np.array(scored), axis=1)
+    return np.asarray(np.nanmean(np.array(scored), axis=1))
 
 
 def popularity(data: str, whole: Split) -> dict[str, Any]:
