@@ -450,7 +450,8 @@ def gram_trials() -> list[str]:
         cells = []
         for data in catalogues:
             found = [named(rows, data=data, epsilon=epsilon, **which) for epsilon in (1.0, 8.0)]
-            cells.append(" / ".join(show(one[0][key]) if one else NOT_MEASURED for one in found))
+            shown = [show(one[0][key]) if one else "-" for one in found]
+            cells.append("" if shown == ["-", "-"] else " / ".join(shown))
         return cells
 
     popular = [figure(only(rows, data=data, part="popularity")["ndcg"][0], 3) for data in catalogues]
@@ -458,13 +459,16 @@ def gram_trials() -> list[str]:
     for part, words in TRIED.items():
         own = named(rows, part=part)
         for trial in dict.fromkeys(row["trial"] for row in own):
+            if part == "donors" and not trial.startswith(("shipped", "chosen", "best")):
+                continue
             if trial == "shipped":
-                body.append([words, trial, *across("ndcg", lambda v: figure(v[0], 3), part=part, trial=trial)])
+                body.append([words, trial, *across("ndcg", lambda v: figure(v[0], 4), part=part, trial=trial)])
             else:
-                body.append(["", trial, *across("over_shipped", lambda v: signed(v[0], 3), part=part, trial=trial)])
-    widest = max((row["over_shipped"][2] - row["over_shipped"][1]) / 2 for row in rows if "over_shipped" in row)
+                body.append(["", trial, *across("over_shipped", lambda v: signed(v[0], 4), part=part, trial=trial)])
+    halves = [(row["over_shipped"][2] - row["over_shipped"][1]) / 2 for row in rows if "over_shipped" in row]
     return [
         *table(["", "NDCG@20, epsilon 1 / 8", *catalogues], body, "ll" + "r" * len(catalogues)),
-        f"Rows below *shipped* are differences from it; 95 % half-widths over people are at most {figure(widest, 3)}.",
+        "Rows below *shipped* are differences from it; the median 95 % half-width over people is "
+        f"{figure(float(np.median(halves)), 4)}.",
         "",
     ]
