@@ -131,12 +131,12 @@ def test_nothing_lies_below_where_there_is_no_noise():
 
 
 def test_what_lies_below_the_noise_is_used_where_there_are_many_weak_directions_and_not_where_there_are_none():
-    rng, side = np.random.default_rng(14), 300
+    rng, side = np.random.default_rng(14), 150
     basis = np.linalg.qr(rng.normal(size=(side, side)))[0]
     one = np.zeros(side)
     one[0] = 100.0
-    # Sixty directions, none as strong as would stand out, or none beside a strong one.
-    for strengths, used in ((one + 14.0 * (np.arange(side) < 60), True), (one, False)):
+    # Thirty directions, none as strong as would stand out, or none beside a strong one.
+    for strengths, used in ((one + 11.0 * (np.arange(side) < 30), True), (one, False)):
         gram = (basis * (strengths + 10)) @ basis.T
         evidence = NoisyGram(gram + wigner(side, 1.0, rng), np.ones(side), 3000.0, math.sqrt(2))
         found = choose(
