@@ -466,9 +466,11 @@ def gram_trials() -> list[str]:
             else:
                 body.append(["", trial, *across("over_shipped", lambda v: signed(v[0], 4), part=part, trial=trial)])
     halves = [(row["over_shipped"][2] - row["over_shipped"][1]) / 2 for row in rows if "over_shipped" in row]
+    seeds = {data: min(row["seeds"] for row in named(rows, data=data) if row["epsilon"]) for data in catalogues}
+    drawn = ", ".join(f"{data} {count}" for data, count in seeds.items())
     return [
         *table(["", "NDCG@20, epsilon 1 / 8", *catalogues], body, "ll" + "r" * len(catalogues)),
         "Rows below *shipped* are differences from it; the median 95 % half-width over people is "
-        f"{figure(float(np.median(halves)), 4)}.",
+        f"{figure(float(np.median(halves)), 4)}. Noise seeds: {drawn}.",
         "",
     ]
