@@ -264,6 +264,7 @@ TABLES = (
             "private_field_ml-1m",
         ),
     ),
+    Table("results/private_recommender.md", "tried", private_tables.gram_trials, ("gram_trials",)),
     Table("cli.md", "private evaluations", private_tables.private_evaluations, private_tables.EVALUATED),
     Table("results/private_recommender.md", "forecasts", private_tables.forecasts, ("forecast",)),
     Table("results/private_recommender.md", "forecast errors", private_tables.forecast_errors, ("forecast",)),

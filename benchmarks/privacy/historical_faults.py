@@ -35,7 +35,7 @@ def values_left_by_a_draw(rows: np.ndarray, generator: np.random.Generator) -> n
     if len(accepted):
         drawn = generator.choice(accepted, len(accepted))
         sent[drawn] = total[drawn] + generator.laplace(0, 2 / CLAIM.epsilon, len(drawn))
-    return sent
+    return np.asarray(sent)
 
 
 def divided_by_the_batch(rows: np.ndarray, generator: np.random.Generator) -> np.ndarray:

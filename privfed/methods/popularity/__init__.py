@@ -5,6 +5,7 @@ guarantee (epsilon = inf): differentially private popularity is another method.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 import torch
 from jaxtyping import Float, Int64
@@ -18,7 +19,8 @@ from privfed.methods.client_data import ClientData
 from privfed.methods.method import Method, MethodConfig, PublicInfo, ServerReads, Training
 from privfed.updates import ClientUpdates, Rows
 
-COUNT, COUNTS = "count", "counts"
+COUNT: Final = "count"
+COUNTS: Final = "counts"
 """Names of the step that clients answer, and of what they send and the server publishes."""
 
 

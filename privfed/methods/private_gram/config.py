@@ -78,8 +78,8 @@ class PrivateGramConfig(MethodConfig):
     )
     select: bool = Field(
         default=True,
-        description="choose content, smoothing, pairs and how much of the head is used by how well weights from one "
-        "half of the release predict the other; false: as set or by the rule",
+        description="choose content, smoothing, pairs, what noise hides and how much of the head is used by how well "
+        "weights from one half of the release predict the other; false: as set or by the rule",
     )
     donor_weight: float | None = Field(
         None,

@@ -75,7 +75,7 @@ def beyond_sample(sample: int, people: float, reach: float) -> float:
         people: everybody.
         reach: n mu of either.
     """
-    return sample_excess(sample, people, reach) ** BY_SAMPLE
+    return math.pow(sample_excess(sample, people, reach), BY_SAMPLE)
 
 
 def sample_excess(sample: int, people: float, reach: float) -> float:
