@@ -54,7 +54,7 @@ def third_party() -> list[str]:
         "those of the violations, with `Claim` and `audit_mechanism` from `attacks.mechanism` and the package's module "
         "from its `adapters`:",
         "",
-        "```python",
+        "```text",
         "\n\n".join("\n".join(lines) for lines in wrong),
         "```",
         "",
