@@ -173,13 +173,17 @@ def _rows(known: Mapping[str, Any], one: Mapping[str, Any], runs: Sequence[Mappi
     for data in dict.fromkeys([*one["data"], *(run["data"] for run in runs)]):
         of_paper = one["numbers"].get(data, {})
         ours = [run for run in runs if run["data"] == data]
+        if of_paper and not any(run["data"].startswith(data) for run in runs):
+            yield [data, f"{len(of_paper)} rows", "", *("" for _ in PROTOCOLS), _unmeasured(where[data])]
+            continue
         for label in dict.fromkeys([POPULARITY, *of_paper, *(run["row"] for run in ours)]):
             mine = [run for run in ours if run["row"] == label]
             printed = of_paper.get(label, {})
             if not mine and not printed:
                 continue
             shown = [_measured(one, [run for run in mine if run["protocol"] == by]) for by in PROTOCOLS]
-            missing = "" if mine else _reason(known, where.get(data, {}), label, any_run=bool(ours))
+            failed = next((run["failed"] for run in mine if run.get("failed")), "")
+            missing = failed if mine else _reason(known, where.get(data, {}), label, any_run=bool(ours))
             theirs = [_printed(printed, metric) for metric in one["metrics"]]
             yield [data, label, " / ".join(theirs) if any(theirs) else "", *shown, missing]
 
@@ -211,16 +215,25 @@ def _printed(numbers: Mapping[str, Any], metric: str) -> str:
 
 
 def _measured(one: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> str:
-    """Means over seeds with their standard deviation, metric by metric, and how many seeds."""
+    """Means over seeds and their standard deviation, metric by metric; of one seed, the interval over people."""
     if not runs:
         return ""
     digits = 2 if one["scale"] == 100 else 4
     cells = []
     for metric in one["metrics"]:
         values = [one["scale"] * run["metrics"][metric] for run in runs if metric in run["metrics"]]
-        spread = f" +-{figure(statistics.stdev(values), digits)}" if len(values) > 1 else ""
+        spread = ""
+        if len(values) > 1:
+            spread = f" +-{figure(statistics.stdev(values), digits)}"
+        elif between := runs[0].get("intervals", {}).get(metric.lower()):
+            spread = " [{}]".format(", ".join(figure(one["scale"] * end, digits) for end in between))
         cells.append(figure(statistics.fmean(values), digits) + spread if values else "")
     return " / ".join(cells) + (f" ({len(runs)})" if len(runs) > 1 else "")
+
+
+def _unmeasured(data: Mapping[str, Any]) -> str:
+    """Why nothing was run on a data set."""
+    return str(data["reason"]) if data["reason"] and data["status"] != "reproduced" else "not run yet"
 
 
 def _reason(known: Mapping[str, Any], data: Mapping[str, Any], label: str, *, any_run: bool) -> str:

@@ -122,6 +122,22 @@ def encoders() -> list[str]:
     return table(["items ranked by", *when], rows)
 
 
+def gates_by_activity() -> list[str]:
+    """Weight of FedDAE's shared encoder, and quality, by how active people are."""
+    runs = grouped(results("feddae_gates_ml-100k"), "form")
+    popular, rows = runs["popularity"], []
+    for form, found in runs.items():
+        for index, group in enumerate(popular[0]["groups"]):
+            here = [run["groups"][index] for run in found]
+            weight = "" if form == "popularity" else with_deviation([one["weight"][0] for one in here], 2)
+            people = "" if form == "popularity" else mean([one["weight"][1] for one in here])
+            items = "{} to {}".format(*group["items"])
+            quality = figure(100 * statistics.fmean(one["ndcg@20"] for one in here), 1)
+            rows.append([form, items, weight, people, quality])
+    head = ["form", "items a person has", "weight of the shared encoder", "deviation over people", "NDCG@20, per cent"]
+    return table(head, rows, "llrrr")
+
+
 def depth() -> list[str]:
     """HR@20 on the way, one cause at a time."""
     rounds = ("20", "40", "60", "80", "100")

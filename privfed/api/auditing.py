@@ -32,7 +32,7 @@ def audit(
     target: str | None = None,
     split: SplitSpec | Mapping[str, Any] | None = None,
     protocol: AnyProtocol = "honest",
-    controls: Sequence[Control] = (),
+    controls: Sequence[Control] = ("untrained", "shuffled"),
     folder: str | PathLike[str] | None = None,
     workers: int | None = None,
     device: str = "cpu",

@@ -57,7 +57,8 @@ class AuditConfig(BaseModel):
         canaries: clients of a second training of every noised run, from which the epsilon of a whole person is
             estimated, or, where single uploads are released, people of a few more rounds whose uploads spell secrets; 0
             trains none. 1,000 give the epsilon of a whole person within some 15 %.
-        controls: controls to run beside every method (`privfed.setup.controls`), once for each seed.
+        controls: controls to run beside every method (`privfed.setup.controls`), once for each seed; devices that
+            train alone take longest, so they are to be named.
         evaluation: how quality is measured behind plans that bound a whole user and add noise to sums; elsewhere, as
             for popularity, it stays exact, since an audit is a simulation that sees everything.
         memory_limit_gib: bound on the update buffers of one run.
@@ -78,7 +79,7 @@ class AuditConfig(BaseModel):
     taps: AuditTapConfig | TapConfig = AuditTapConfig()
     attributes: bool = False
     canaries: int = Field(CANARIES, ge=0)
-    controls: tuple[Control, ...] = ()
+    controls: tuple[Control, ...] = ("untrained", "shuffled")
     evaluation: EvaluationSettings = EvaluationSettings()
     memory_limit_gib: float | None = Field(None, gt=0)
     fidelity: Fidelity = "exact"

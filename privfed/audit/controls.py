@@ -65,7 +65,8 @@ def _run(cell: ExperimentConfig, parts: Split, control: Control) -> ControlRun:
         what = f"{CONTROLS[control]}, as a control of {cell.method_name}"
         return ControlRun(control, None, np.empty(0), NotRun(what=what, why=str(reason)))
     if selected.by_user is None:
-        raise ValueError("controls compare rankings, and this run predicts ratings: audit a ranking")
+        what = f"{CONTROLS[control]}, as a control of {cell.method_name}"
+        return ControlRun(control, None, np.empty(0), NotRun(what=what, why="it compares rankings, not ratings"))
     name, k, values = selected.by_user
     return ControlRun(control, selected.results["test"].metric(name, k), values)
 

@@ -72,8 +72,8 @@ def audit(
             "--controls",
             metavar="NAMES",
             help="What every method has to beat besides popularity: no-communication, shuffled or untrained, several "
-            "between commas, or all; each is one more training.",
-            show_default="none",
+            "between commas, all or none; each is one more training.",
+            show_default="untrained,shuffled",
         ),
     ] = None,
     settings: options.Settings = None,
@@ -183,7 +183,7 @@ def _controls(names: str) -> list[str]:
     """The controls that a list between commas names."""
     from privfed.setup.controls import CONTROLS
 
-    return list(CONTROLS) if names == "all" else [name.strip() for name in names.split(",")]
+    return {"all": list(CONTROLS), "none": []}.get(names, [name.strip() for name in names.split(",")])
 
 
 def _check(cells: "Sequence[ExperimentConfig]", parts: "Split", screen: Screen) -> None:

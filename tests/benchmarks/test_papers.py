@@ -125,6 +125,51 @@ def test_a_figure_by_cut_off_has_a_row_for_every_metric(monkeypatch: pytest.Monk
     ]
 
 
+def test_of_one_seed_the_interval_over_people_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = {"result": "table-6", "data": "MovieLens-100K", "row": "noise 0", "protocol": "published", "seed": 0}
+    measured = {
+        "metrics": {"HR@10": 0.7, "NDCG@10": 0.4},
+        "intervals": {"hr@10": [0.67, 0.73], "ndcg@10": [0.38, 0.42]},
+    }
+    monkeypatch.setattr(paper_tables, "_runs", lambda _: [run | measured])
+    lines = "\n".join(paper_tables.numbers("gpfedrec"))
+    assert "| 70.00 [67.00, 73.00] / 40.00 [38.00, 42.00] |" in lines
+
+
+def test_a_data_set_of_which_nothing_was_run_takes_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = {"result": "table-3", "data": "MovieLens-100K", "row": "FedMF", "protocol": "published", "seed": 0}
+    monkeypatch.setattr(paper_tables, "_runs", lambda _: [run | {"metrics": {"HR@10": 0.7, "NDCG@10": 0.4}}])
+    lines = [line for line in paper_tables.numbers("gpfedrec") if line.startswith("| HetRec2011 |")]
+    assert len(lines) == 1
+    assert lines[0].endswith("| the data set is in none of the sources that privfed can load |")
+
+
+@pytest.mark.parametrize("name", paper_tables.PAPERS)
+def test_whatever_was_run_is_shown(name: str) -> None:
+    known = {one["id"]: one for one in paper_tables.paper(name)["results"]}
+    for run in harness.results(f"paper_{name}").values():
+        if not run.get("failed"):
+            names = {
+                metric.partition("@")[0] if "@" not in shown else metric
+                for metric in run["metrics"]
+                for shown in known[run["result"]]["metrics"]
+            }
+            assert names & set(known[run["result"]]["metrics"]), (run["result"], run["row"])
+
+
+def seeds_of(name: str, result: str) -> Counter[tuple[str, str]]:
+    """Seeds of every row of a result, popularity aside, which needs one."""
+    rows = harness.results(f"paper_{name}").values() if paper_tables.sources(name) else ()
+    wanted = (row for row in rows if row["result"] == result and row["row"] != paper_tables.POPULARITY)
+    return Counter((row["data"], row["row"]) for row in wanted)
+
+
+@pytest.mark.parametrize(("paper", "one"), RESULTS, ids=[f"{paper} {one['id']}" for paper, one in RESULTS])
+def test_a_reproduced_result_has_three_seeds_of_every_row(paper: str, one: dict[str, Any]) -> None:
+    if one["status"] == "reproduced":
+        assert all(seeds >= 3 for seeds in seeds_of(paper, one["id"]).values())
+
+
 def test_where_another_data_set_stands_in_the_rows_of_the_paper_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     run = {"result": "quality-ml10m", "data": "ML10M (films in its place)", "row": "DCF", "protocol": "published"}
     monkeypatch.setattr(paper_tables, "_runs", lambda _: [run | {"seed": 0, "metrics": {"NDCG@5": 0.1}}])
