@@ -109,6 +109,18 @@ def test_a_silent_helper_leaves_sums_closed(federation: Build, count_server: Any
     assert not remote.guard.ledger.entries
 
 
+def test_a_helper_counts_the_users_of_a_sum_itself(federation: Build, count_server: Any) -> None:
+    f, gone = federation("feddae", "secure-sum:clip_norm=10.0", **TWO), [103]
+    f.helper = f.new_helper(policy=f.policy.model_copy(update={"min_users": 40}))
+    faults = lambda node, stage: "drop" if node in gone and stage == "train.upload" else None  # noqa: E731
+    remote, server = f.remote(InProcess(f.handlers, faults=faults)), count_server()
+    assert not remote.run(server, 0)
+    assert any("this node's policy asks for 40" in one.reason for one in remote.incidents)
+    gone.clear()
+    assert remote.run(server, 1)
+    assert [one.organisations for one in f.helper.released(remote.announced.run)] == [(0, 1, 2, 3)]
+
+
 def test_metrics_are_those_of_a_simulation(federation: Build) -> None:
     protocol = Protocol(state="received", ties="pessimistic")
     changes = {"nodes": 3, "protocol": protocol, "evaluate_every": 1}
