@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from benchmarks.harness import results
@@ -100,11 +101,14 @@ def two_server_lies() -> list[str]:
     for lie in LIES:
         if "between_two_servers" in lie.test:
             found.setdefault(lie.test.partition("[")[0], []).append(lie)
-    rows = [
-        [lies[0].liar.removesuffix(", two servers"), "; ".join(lie.lie for lie in lies), lies[0].outcome, f"`{test}`"]
-        for test, lies in found.items()
-    ]
-    return table(["who", "does", "comes of it", "test in `tests/engines/nodes/hostile`"], rows, "llll")
+    rows = []
+    for test, lies in found.items():
+        told = [lie.lie.split() for lie in lies]
+        alike = sum(1 for _ in takewhile(lambda words: len(set(words)) == 1, zip(*told, strict=False)))
+        shown = "; ".join([lies[0].lie, *(" ".join(words[alike:]) for words in told[1:])])
+        liar = lies[0].liar.removesuffix(", two servers")
+        rows.append([liar, shown, lies[0].outcome, f"`tests/engines/nodes/hostile/{test}`"])
+    return table(["who", "does", "comes of it", "shown by"], rows, "llll")
 
 
 def float_noise() -> list[str]:

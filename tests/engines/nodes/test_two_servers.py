@@ -1,17 +1,26 @@
 """Sums between two servers over nodes: the bits of the simulation, two exchanges a sum, and who may be missing."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from privfed.engines.nodes.errors import NodesError
+from privfed.engines.flower.__main__ import main
+from privfed.engines.flower.trial import share_out
+from privfed.engines.nodes.administration import revoke, rotate
+from privfed.engines.nodes.errors import NodesError, StateError
+from privfed.engines.nodes.federation_file import FederationFile, write_federation
+from privfed.engines.nodes.helper import Helper
+from privfed.engines.nodes.hosting import hosted
 from privfed.engines.nodes.loopback import InProcess
+from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.policy import Policy
 from privfed.evaluation import Protocol
-from privfed.privacy import PlanError
+from privfed.privacy import PlanError, configure
+from secure_agg.primitives.keys import Identity
 from tests.engines.nodes.conftest import HELPER, OPEN
 from tests.engines.nodes.test_parity import MASKED, SECURE, SHARES, equal
 
@@ -100,6 +109,18 @@ def test_a_silent_helper_leaves_sums_closed(federation: Build, count_server: Any
     assert not remote.guard.ledger.entries
 
 
+def test_a_helper_counts_the_users_of_a_sum_itself(federation: Build, count_server: Any) -> None:
+    f, gone = federation("feddae", "secure-sum:clip_norm=10.0", **TWO), [103]
+    f.helper = f.new_helper(policy=f.policy.model_copy(update={"min_users": 40}))
+    faults = lambda node, stage: "drop" if node in gone and stage == "train.upload" else None  # noqa: E731
+    remote, server = f.remote(InProcess(f.handlers, faults=faults)), count_server()
+    assert not remote.run(server, 0)
+    assert any("this node's policy asks for 40" in one.reason for one in remote.incidents)
+    gone.clear()
+    assert remote.run(server, 1)
+    assert [one.organisations for one in f.helper.released(remote.announced.run)] == [(0, 1, 2, 3)]
+
+
 def test_metrics_are_those_of_a_simulation(federation: Build) -> None:
     protocol = Protocol(state="received", ties="pessimistic")
     changes = {"nodes": 3, "protocol": protocol, "evaluate_every": 1}
@@ -173,3 +194,61 @@ def test_a_helper_takes_part_within_its_own_policy(federation: Build) -> None:
     f.helper = f.new_helper(policy=Policy(allow_simulation=True, methods=("fair",)))
     assert f.train().traffic.aborted_rounds == 2
     assert OPEN.helper == ""
+
+
+# The helper in the federation file ------------------------------------------------------------------------------------
+
+
+def test_the_file_names_one_helper_who_is_nobody_else(federation: Build) -> None:
+    f = federation("feddae", SECURE, nodes=3, helped=True)
+    file = f.server.federation
+    assert file.helper_seat == 3 == file.seat_of(f.helping.public)
+    assert (file.name_of(3), file.key(3)) == ("helper", f.helping.public)
+    assert list(file.directory()) == [0, 1, 2]
+    assert FederationFile.from_toml(file.to_toml(), f.folder).digest == file.digest
+    for key in (file.server, file.organisations[0].key):
+        with pytest.raises(PlanError, match="two parties have the same key"):
+            configure(FederationFile, file.model_dump() | {"helper": key})
+
+
+def test_a_file_without_a_helper_is_what_it_was(federation: Build) -> None:
+    f = federation("feddae", SECURE, nodes=3)
+    file = f.server.federation
+    assert file.helper_seat is None
+    assert b"helper" not in file.canonical
+    assert file.seat_of(Identity.generate().public) is None
+
+
+def test_the_operator_gives_the_helper_a_new_key(federation: Build, tmp_path: Path) -> None:
+    f, new = federation("feddae", SECURE, nodes=3, helped=True), Identity.generate().public
+    file, operator = f.server.federation, f.operator
+    write_federation(tmp_path, file, file.signature(operator), operator.public)
+    assert rotate(tmp_path, "helper", new, operator).key(3) == new
+    with pytest.raises(StateError, match="no organisation"):
+        revoke(tmp_path, "helper", operator)
+
+
+def test_a_folder_hosts_the_party_whose_key_lies_in_it(federation: Build, tmp_path: Path) -> None:
+    f = federation("feddae", SECURE, nodes=3, **TWO)
+    folders = share_out(
+        f.parts, "[policy]\nallow_simulation = true\n", tmp_path / "shared", ("a", "b", "c"), helper=True
+    )
+    parties = [hosted(folder) for folder in (*folders, tmp_path / "shared" / "helper")]
+    assert [type(one) for one in parties] == [Node, Node, Node, Helper]
+    helper = parties[-1].party
+    assert {one.policy.helper for one in parties[:-1]} == {helper.identity.public.hex()}
+    with pytest.raises(StateError, match="is the helper's; a node needs"):
+        Node(tmp_path / "none", policy=f.policy, data=f.data[100], party=helper)
+    with pytest.raises(StateError, match="and no helper's"):
+        Helper(tmp_path / "none", policy=f.policy, party=parties[0].party)
+    with pytest.raises(StateError, match="is the server's"):
+        Node(tmp_path / "none", policy=f.policy, data=f.data[100], party=f.server)
+
+
+def test_a_helper_is_served_without_metrics(
+    federation: Build, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    f = federation("feddae", SECURE, nodes=3, **TWO)
+    share_out(f.parts, "[policy]\n", tmp_path / "shared", ("a", "b", "c"), helper=True)
+    assert main(["node", str(tmp_path / "shared" / "helper"), "--monitor", "127.0.0.1:0"]) == 2
+    assert "a helper has no metrics" in capsys.readouterr().err

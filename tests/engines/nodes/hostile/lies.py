@@ -438,8 +438,8 @@ LIES: tuple[Lie, ...] = (
         says="a stranger in a node's place {}",
     ),
     Lie(
-        "helper", "nobody lies",
-        "the sum of all nodes is opened, once",
+        "server, two servers", "all are told the truth",
+        "the sum of all nodes is opened",
         "test_lying_between_two_servers.py::test_all_are_told_the_truth",
     ),
     *_cases(
