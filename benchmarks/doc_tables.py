@@ -223,20 +223,6 @@ def error_of_a_sum(row: Mapping[str, Any]) -> str:
     return shown if error["deviation"] is None else f"{shown}, deviation {error['deviation'] / float(clip[1]):.2g}"
 
 
-def rounds_evaluated() -> list[str]:
-    """A round of some methods, with and without evaluation."""
-    rows = [
-        [
-            row["method"],
-            f"`{row['privacy']}`",
-            *(f"{row[name]:.2f}" for name in ("cpu_s_per_round", "cpu_s_with_evaluation")),
-            f"{row['peak_rss_mb']} MiB",
-        ]
-        for row in results("rounds_evaluated")["rows"]
-    ]
-    return table(["method", "privacy", "CPU-s a round", "with evaluation", "peak memory"], rows, "llrrr")
-
-
 def gpfedrec_graphs() -> list[str]:
     """A round of GPFedRec with every kind of graph, and its counted limit."""
     rows = [

@@ -518,8 +518,8 @@ def forecast_errors() -> list[str]:
         f"off by a factor of {figure(float(np.mean(rule)), 2)} there.",
         *(
             [
-                f"{len(earlier)} of {len(rows)} rows were measured by earlier code, without the second sum of popularity "
-                f"(commit {', '.join(sorted(set(earlier)))})."
+                f"{len(earlier)} of {len(rows)} rows were measured by earlier code, without the second sum of "
+                f"popularity (commit {', '.join(sorted(set(earlier)))})."
             ]
             if earlier
             else []
