@@ -195,8 +195,8 @@ def from_samples(rows: Sequence[dict[str, Any]], power: float = BY_SAMPLE) -> li
         whole[point["data"], point["epsilon"]] = point
     found = []
     for one in rows:
-        point = whole.get((one["data"], one["epsilon"]), {})
-        if one["method"] == "forecast" and point:
+        if one["method"] == "forecast" and (one["data"], one["epsilon"]) in whole:
+            point = whole[one["data"], one["epsilon"]]
             excess = sample_excess(one["users"], point["users"], one["reach"])
             expected = one["ndcg"] * excess**power
             found.append(
