@@ -158,7 +158,8 @@ class RowPattern:
     def __post_init__(self) -> None:
         if len(self.owner) == 0:
             return
-        if self.owner.is_cpu and self.ids.is_cpu and _ordered(self.owner.numpy(), self.ids.numpy(), self.clients, self.rows):
+        on_processor = self.owner.is_cpu and self.ids.is_cpu
+        if on_processor and _ordered(self.owner.numpy(), self.ids.numpy(), self.clients, self.rows):
             return
         if not (int(self.owner.min()) >= 0 and int(self.owner.max()) < self.clients):
             raise UpdateError(f"owners must be positions 0..{self.clients - 1} in the cohort")

@@ -19,6 +19,9 @@ from privfed.data import Histories
 
 _FLAGS_PER_SAMPLE = 12
 """Clearing more flags than this takes longer than sorting the samples."""
+_NUMBER_BITS = 31
+_NUMBER = (1 << _NUMBER_BITS) - 1
+"""A key of the shuffle holds a word of 32 bits and, below it, the number of a sample."""
 _MAGIC = np.uint64(0x0218A392CD3D5DBF)
 """A de Bruijn sequence of 64 bits: shifted by each of 0 to 63, its six highest bits are distinct."""
 _BIT = np.zeros(64, np.int64)
@@ -208,72 +211,93 @@ def _draw(
 ) -> None:
     """Every client's draws and shuffle, one client after the other."""
     most = counts.max() if len(counts) else 0
-    # Item and label of a sample before the shuffle, as one number; the word that it is sorted by, and its number.
-    drawn, keys, taken = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(negatives, np.int64)
-    # `below[b]`: gaps below the first number of cell b. Up to as many cells as gaps, so a walk has one step on average.
-    below, place = np.empty(len(gaps) + 2, np.int64), np.empty(2 * most + 2, np.int64)
+    # Item and label of a sample before the shuffle, as one number; what it is sorted by; and scratch.
+    drawn, keys, place = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(2 * most + 2, np.int64)
+    taken, below = np.empty(negatives, np.int64), np.empty(len(gaps) + 2, np.int64)
     first = 0
     for c in range(len(users)):
         user, count = users[c], counts[c]
         if count == 0:
             continue
-        begin = excluded_start[user]
-        barred = (excluded_start[user + 1] if user + 1 < len(excluded_start) else len(gaps)) - begin
-        base = user * stride
-        shift = 0
-        while (room[user] >> shift) > barred:
-            shift += 1
-        gap = 0
-        for cell in range((room[user] >> shift) + 1):
-            while gap < barred and gaps[begin + gap] - base < cell << shift:
-                gap += 1
-            below[cell] = gap
-        at, word = 0, 0
-        for positive in range(count // (negatives + 1)):
-            drawn[at] = 2 * positives[start[user] + positive] + 1
-            at += 1
-            for j in range(negatives):
-                x = (np.int64(words[c, word]) * (room[user] - j)) >> 32
-                word += 1
-                # Steps over each number taken, in ascending order, and takes its place among them.
-                i = 0
-                while i < j and x >= taken[i]:
-                    x += 1
-                    i += 1
-                for later in range(j, i, -1):
-                    taken[later] = taken[later - 1]
-                taken[i] = x
-                gap = below[x >> shift]
-                while gap < barred and gaps[begin + gap] - base <= x:
-                    gap += 1
-                drawn[at] = 2 * (x + gap)
-                at += 1
-        # A stable sort by a word each: words are uniform, so every cell of as many as there are samples holds about
-        # one, and what is in a cell is put in order by insertion.
-        bits = 1
-        while 1 << bits < count:
-            bits += 1
-        cells = 1 << bits
-        place[: cells + 1] = 0
+        pairs = count // (negatives + 1)
+        own = positives[start[user] : start[user] + pairs]
+        end = excluded_start[user + 1] if user + 1 < len(excluded_start) else len(gaps)
+        _choose(words[c], own, room[user], gaps[excluded_start[user] : end], user * stride, taken, below, drawn)
+        _order(words[c, negatives * pairs : negatives * pairs + count], place, keys)
         for s in range(count):
-            place[(np.int64(words[c, word + s]) >> (32 - bits)) + 1] += 1
-        for cell in range(cells):
-            place[cell + 1] += place[cell]
-        for s in range(count):
-            key = np.int64(words[c, word + s])
-            to = place[key >> (32 - bits)]
-            place[key >> (32 - bits)] = to + 1
-            keys[to] = key << 31 | s
-        for s in range(count):
-            key, to = keys[s], s
-            while to > 0 and keys[to - 1] > key:
-                keys[to] = keys[to - 1]
-                to -= 1
-            keys[to] = key
-        for s in range(count):
-            sample = drawn[keys[s] & 0x7FFFFFFF]
+            sample = drawn[keys[s] & _NUMBER]
             owner[first + s], items[first + s], labels[first + s] = c, sample >> 1, sample & 1
         first += count
+
+
+@compiled
+def _choose(
+    words: UInt32[np.ndarray, " w"],
+    positives: Int64[np.ndarray, " pairs"],
+    room: int,
+    gaps: Int64[np.ndarray, " excluded"],
+    base: int,
+    taken: Int64[np.ndarray, " negatives"],
+    below: Int64[np.ndarray, " cells"],
+    drawn: Int64[np.ndarray, " samples"],
+) -> None:
+    """Twice every positive, plus one, and after it twice each of its negatives."""
+    # `below[b]`: gaps below the first number of cell b. As many cells as gaps, so a walk takes one step on average.
+    shift, gap = 0, 0
+    while (room >> shift) > len(gaps):
+        shift += 1
+    for cell in range((room >> shift) + 1):
+        while gap < len(gaps) and gaps[gap] - base < cell << shift:
+            gap += 1
+        below[cell] = gap
+    at, word = 0, 0
+    for positive in positives:
+        drawn[at] = 2 * positive + 1
+        at += 1
+        for j in range(len(taken)):
+            x = (np.int64(words[word]) * (room - j)) >> 32
+            word += 1
+            # Steps over each number taken, in ascending order, and takes its place among them.
+            i = 0
+            while i < j and x >= taken[i]:
+                x += 1
+                i += 1
+            for later in range(j, i, -1):
+                taken[later] = taken[later - 1]
+            taken[i] = x
+            gap = below[x >> shift]
+            while gap < len(gaps) and gaps[gap] - base <= x:
+                gap += 1
+            drawn[at] = 2 * (x + gap)
+            at += 1
+
+
+@compiled
+def _order(
+    words: UInt32[np.ndarray, " samples"], place: Int64[np.ndarray, " cells"], keys: Int64[np.ndarray, " samples"]
+) -> None:
+    """A stable sort: keys that hold word and number of a sample, ascending."""
+    # Words are uniform, so each of as many cells as samples holds about one, and insertion puts a cell in order.
+    count, bits = len(words), 1
+    while 1 << bits < count:
+        bits += 1
+    by = 32 - bits
+    place[: (1 << bits) + 1] = 0
+    for s in range(count):
+        place[(np.int64(words[s]) >> by) + 1] += 1
+    for cell in range(1 << bits):
+        place[cell + 1] += place[cell]
+    for s in range(count):
+        key = np.int64(words[s])
+        to = place[key >> by]
+        place[key >> by] = to + 1
+        keys[to] = key << _NUMBER_BITS | s
+    for s in range(count):
+        key, to = keys[s], s
+        while to > 0 and keys[to - 1] > key:
+            keys[to] = keys[to - 1]
+            to -= 1
+        keys[to] = key
 
 
 @compiled
