@@ -104,10 +104,12 @@ def _epoch(
             before = table[begin:row].copy()
         while first < end:
             last = min(first + batch_size, end)
+            # float32 constants: a plain float would lift the arithmetic of the whole batch to float64.
+            share = np.float32(1) / np.float32(last - first)
             at, wanted, slopes = place[first:last], labels[first:last], room[: last - first]
             # Where both move together, item rows step along the head as it was before.
             old[:] = head
-            _slopes(table, at, head, b[c], wanted, slopes)
+            _slopes(table, at, head, b[c], wanted, share, slopes)
             moved = _gradient(table, at, slopes, change)
             for j in range(dim):
                 head[j] -= lr_head * change[j]
@@ -116,7 +118,7 @@ def _epoch(
             # Rows see the new head: slopes again, from the moved head and rows that have not moved yet.
             if not together:
                 old[:] = head
-                _slopes(table, at, head, b[c], wanted, slopes)
+                _slopes(table, at, head, b[c], wanted, share, slopes)
             # Only after all slopes: a batch may hold an item twice, and both samples must see the row of before.
             _move(table, at, slopes, lr_items, old)
             first = last
@@ -134,11 +136,10 @@ def _slopes(
     head: Float32[np.ndarray, " dim"],
     bias: np.float32,
     labels: Float32[np.ndarray, " batch"],
+    share: np.float32,
     out: Float32[np.ndarray, " batch"],
 ) -> None:
     """The loss's slope at every logit of a batch, as a share of the mean over it."""
-    # float32 constants: a plain float would lift the arithmetic of the whole batch to float64.
-    share = np.float32(1) / np.float32(len(place))
     for s in range(len(place)):
         out[s] = _score(head, table[place[s]]) + bias
     for s in range(len(place)):
