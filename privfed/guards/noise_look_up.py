@@ -25,7 +25,7 @@ def look_up(
         if below < 0:
             low, high = max(word, one) - one, word if word == ~np.uint64(0) else word + one
             # Between the edges below this cell, less one that is a unit away, and those below the next.
-            below, last = ~below, len(edges)
+            below, last = ~below, np.int64(len(edges))
             if cell + 1 < len(guide):
                 last = np.int64(guide[cell + 1])
                 last = ~last if last < 0 else last

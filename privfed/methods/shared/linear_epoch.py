@@ -95,13 +95,15 @@ def _epoch(
     """Every client's epoch, one after the other."""
     dim = w.shape[1]
     room, change, old = np.empty(batch_size, np.float32), np.empty(dim, np.float32), np.empty(dim, np.float32)
+    # Only as many rows of it are touched as the client with most has.
+    before = np.empty((len(table) if changes else 0, dim), np.float32)
     first, row = 0, 0
     for c in range(len(counts)):
         end, head, begin = first + counts[c], w[c], row
         while row < len(owner) and owner[row] == c:
             row += 1
         if changes:
-            before = table[begin:row].copy()
+            before[: row - begin] = table[begin:row]
         while first < end:
             last = min(first + batch_size, end)
             # float32 constants: a plain float would lift the arithmetic of the whole batch to float64.
