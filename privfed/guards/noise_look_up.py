@@ -8,22 +8,22 @@ from privfed.compute.compiled import compiled
 
 @compiled
 def look_up(
-    words: UInt64[np.ndarray, " count"],
+    uints: UInt64[np.ndarray, " count"],
     edges: UInt64[np.ndarray, " edges"],
     guide: Int32[np.ndarray, " cells"],
     shift: int,
     first: int,
     values: Int64[np.ndarray, " count"],
 ) -> Int64[np.ndarray, " undecided"]:
-    """Write the values of all words that are clear of thresholds, and return the positions of the others."""
-    undecided, found = np.empty(len(words), np.int64), 0
+    """Write the values of all uints that are clear of thresholds, and return the positions of the others."""
+    undecided, found = np.empty(len(uints), np.int64), 0
     one, by = np.uint64(1), np.uint64(shift)
-    for i in range(len(words)):
-        word = words[i]
-        cell = np.int64(word >> by)
+    for i in range(len(uints)):
+        uint = uints[i]
+        cell = np.int64(uint >> by)
         below = np.int64(guide[cell])
         if below < 0:
-            low, high = max(word, one) - one, word if word == ~np.uint64(0) else word + one
+            low, high = max(uint, one) - one, uint if uint == ~np.uint64(0) else uint + one
             # Between the edges below this cell, less one that is a unit away, and those below the next.
             below, last = ~below, np.int64(len(edges))
             if cell + 1 < len(guide):
@@ -37,7 +37,7 @@ def look_up(
                     below = middle + 1
                 else:
                     last = middle
-            # Decided unless an edge lies within a unit of the word.
+            # Decided unless an edge lies within a unit of the uint.
             if below < len(edges) and edges[below] <= high:
                 undecided[found] = i
                 found += 1

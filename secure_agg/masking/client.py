@@ -92,7 +92,7 @@ class MaskingClient:
             server.
         store: stores snapshots, for clients whose process may end between messages.
         threads: threads for generating masks.
-        key_pair: makes a fresh key pair.
+        key_pair: makes a fresh key pair; None does so from the operating system's randomness.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class MaskingClient:
         directory: Mapping[int, bytes] | None = None,
         store: Store | None = None,
         threads: int = 1,
-        key_pair: Callable[[], KeyPair] = KeyPair.generate,
+        key_pair: Callable[[], KeyPair] | None = None,
     ) -> None:
         if not 0 <= client < SERVER:
             raise ConfigurationError(f"the client's id is {client}; give one from 0 to {SERVER - 1}")
@@ -122,7 +122,7 @@ class MaskingClient:
         self._directory = directory or {}
         self._store = store
         self._threads = threads
-        self._key_pair = key_pair
+        self._key_pair = key_pair or KeyPair.generate
         self._state = ClientState(client=int(client), run=run, last_round=int(last_round))
 
     @classmethod

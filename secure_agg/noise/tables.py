@@ -123,21 +123,21 @@ class InverseCdfTable:
 
 
 def numpy_look_up(
-    words: Uints, edges: Uints, guide: NDArray[np.int32], shift: int, first: int, values: NDArray[np.int64]
+    uints: Uints, edges: Uints, guide: NDArray[np.int32], shift: int, first: int, values: NDArray[np.int64]
 ) -> NDArray[np.intp]:
-    """Write the values of all words that are clear of thresholds, and return the positions of the others.
+    """Write the values of all uints that are clear of thresholds, and return the positions of the others.
 
     Args:
-        words: the first 64 bits of uniform numbers, `[count]`.
+        uints: the first 64 bits of uniform numbers, `[count]`.
         edges: rising thresholds, each known to within a unit.
         guide: see `_guide_table`.
         shift: leaves the leading bits of a word.
         first: the value of a word that no edge is below.
         values: written, `[count]`.
     """
-    values[:] = guide.take((words >> np.uint64(shift)).astype(np.intp), mode="clip")
+    values[:] = guide.take((uints >> np.uint64(shift)).astype(np.intp), mode="clip")
     ambiguous = np.flatnonzero(values < 0)
-    searched = words[ambiguous]
+    searched = uints[ambiguous]
     # Count the edges below word - 1 and those up to word + 1, saturating at the ends of the range. A threshold is
     # known to within a unit, so where the two counts agree the cell is certain.
     surely_below = np.searchsorted(edges, np.maximum(searched, 1) - np.uint64(1), side="left")

@@ -95,7 +95,7 @@ def _advice(case: Case) -> Reply:
     return Unknown("officer", "the officer's advice is given in signing, or in refusing to")
 
 
-QUESTIONS = (
+QUESTIONS: tuple[Question, ...] = (
     Question("dpia-operations", SOURCE, "35(7)(a)", "Operations", "What is processed, and how?", _operations),
     Question("dpia-purpose", SOURCE, "35(7)(a)", "Purpose", "What for, and on which basis?", _purpose),
     Question("dpia-necessity", SOURCE, "35(7)(b)", "Necessity", "Is it necessary and proportionate?", _necessity),

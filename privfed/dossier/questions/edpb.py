@@ -174,7 +174,7 @@ def _documents(case: Case) -> Reply:
     )
 
 
-QUESTIONS = (
+QUESTIONS: tuple[Question, ...] = (
     Question("edpb-anonymous", SOURCE, "§ 34, 43, 134", "Anonymity", "What speaks for and against it?", _anonymous),
     Question("edpb-singling-out", SOURCE, "§ 40", "Singling out", "Can a person be singled out?", _singling_out),
     Question("edpb-linkability", SOURCE, "§ 40", "Linkability", "Can records of a person be linked?", _linking),

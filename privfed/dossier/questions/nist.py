@@ -219,7 +219,7 @@ def _security(case: Case) -> Reply:
     return Answer.from_data(text, policy)
 
 
-QUESTIONS = (
+QUESTIONS: tuple[Question, ...] = (
     Question("nist-epsilon", SOURCE, "2.2", "Privacy parameter", "How large is epsilon, and what is that?", _epsilon),
     Question("nist-variant", SOURCE, "2.3", "Variant", "Which variant is claimed, and by which accountant?", _variant),
     Question("nist-unit", SOURCE, "2.4", "Unit and neighbours", "What is protected, between which worlds?", _unit),

@@ -32,7 +32,7 @@ def draw_samples(sampler: NegativeSampler, call: Call) -> Samples:
     """This round's samples of the called clients, from their own addressed words."""
     count = sampler.words_needed(call.clients)
     words = call.streams.words(Purpose.SAMPLES, call.round, call.query_id, call.clients.tolist(), count)
-    return sampler.draw(call.clients, words)
+    return sampler.epoch(call.clients, words)
 
 
 def local_epoch(

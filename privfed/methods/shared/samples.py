@@ -112,21 +112,21 @@ class NegativeSampler:
         most = int(self.positive_counts[users].max()) if len(users) else 0
         return most * (2 * self.negatives + 1)
 
-    def draw(self, users: Int64[Tensor, " n"], words: UInt32[np.ndarray, "n w"]) -> Samples:
-        """One epoch of samples for `users`, each client's drawn and shuffled by its own words."""
+    def epoch(self, users: Int64[Tensor, " n"], uints: UInt32[np.ndarray, "n w"]) -> Samples:
+        """One epoch of samples for `users`, each client's drawn and shuffled by its own random integers."""
         if not self.room.is_cpu:
-            return self.sample(users, placed(words.astype(np.int64)))
+            return self.sample(users, placed(uints.astype(np.int64)))
         counts = self.positive_counts[users] * (self.negatives + 1)
         total = int(counts.sum())
         owner, items, labels = np.empty(total, np.int64), np.empty(total, np.int64), np.empty(total, np.float32)
         _draw(
-            users.numpy(), words, counts.numpy(), self.negatives, self._start.numpy(), self._items.numpy(),
+            users.numpy(), uints, counts.numpy(), self.negatives, self._start.numpy(), self._items.numpy(),
             self.room.numpy(), self._excluded_start.numpy(), self._gaps.numpy(), self._stride, owner, items, labels,
         )  # fmt: skip
         return Samples(counts, torch.from_numpy(owner), torch.from_numpy(items), torch.from_numpy(labels))
 
     def sample(self, users: Int64[Tensor, " n"], uints: Int64[Tensor, "n w"]) -> Samples:
-        """What `draw` does on any device, step by step."""
+        """What `epoch` does on any device, step by step."""
         k = self.negatives
         count = self.positive_counts[users]
         owner, rank = _ragged(count)

@@ -33,7 +33,7 @@ def draw(sampler, users, round=0):
     users = torch.tensor(users, dtype=torch.int64)
     count = sampler.words_needed(users)
     words = STREAMS.words(Purpose.SAMPLES, round, 0, users.tolist(), count)
-    return sampler.draw(users, words)
+    return sampler.epoch(users, words)
 
 
 def of_client(samples, client):
@@ -184,7 +184,7 @@ def test_machine_code_draws_what_the_steps_draw(seed, k, spare, words_below):
     sampler, users = NegativeSampler(positives, excluded, k), torch.tensor([5, 0, 3, 3])
     rng = np.random.default_rng(seed)
     words = rng.integers(0, words_below, (4, sampler.words_needed(users)), dtype=np.uint64).astype(np.uint32)
-    found, wanted = sampler.draw(users, words), sampler.sample(users, torch.from_numpy(words.astype(np.int64)))
+    found, wanted = sampler.epoch(users, words), sampler.sample(users, torch.from_numpy(words.astype(np.int64)))
     same(found, wanted, "counts", "owner", "items", "labels")
     same(touched_rows(found, positives.n_items), stacked_rows(wanted, positives.n_items), "owner", "ids", "of_sample")
 
