@@ -182,7 +182,8 @@ def _rows(known: Mapping[str, Any], one: Mapping[str, Any], runs: Sequence[Mappi
             if not mine and not printed:
                 continue
             shown = [_measured(one, [run for run in mine if run["protocol"] == by]) for by in PROTOCOLS]
-            missing = "" if mine else _reason(known, where.get(data, {}), label, any_run=bool(ours))
+            failed = next((run["failed"] for run in mine if run.get("failed")), "")
+            missing = failed if mine else _reason(known, where.get(data, {}), label, any_run=bool(ours))
             theirs = [_printed(printed, metric) for metric in one["metrics"]]
             yield [data, label, " / ".join(theirs) if any(theirs) else "", *shown, missing]
 

@@ -131,6 +131,13 @@ TABLES = (
         reproduction_tables.personalisation,
         ("feddae_personalisation_ml-100k",),
     ),
+    Table("results/papers/gpfedrec.md", "controls", reproduction_tables.controls, ("controls",)),
+    Table(
+        "results/papers/feddae.md",
+        "gates by activity",
+        reproduction_tables.gates_by_activity,
+        ("feddae_gates_ml-100k",),
+    ),
     Table("results/papers/feddae.md", "gate of FedDAE", reproduction_tables.gate, ("feddae_gate_ml-100k",)),
     Table("results/papers/feddae.md", "encoders of FedDAE", reproduction_tables.encoders, ("feddae_encoders_ml-100k",)),
     Table("results/papers/feddae.md", "depth of the autoencoder", reproduction_tables.depth, ("feddae_depth_ml-100k",)),

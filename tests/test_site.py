@@ -41,6 +41,12 @@ def test_the_documentation_can_be_read() -> None:
     assert sum(counts.values()) <= MOST_WORDS, longest
 
 
+def test_the_page_of_a_paper_can_be_read_at_once() -> None:
+    counts = {page.name: words(page.read_text(encoding="utf-8")) for page in (DOCS / "results/papers").glob("*.md")}
+    assert len(counts) == 5
+    assert max(counts.values()) <= 800, counts
+
+
 def anchors(text: str) -> set[str]:
     """Anchors of the headings of a page, as the site makes them."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)

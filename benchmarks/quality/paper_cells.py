@@ -294,7 +294,8 @@ STARS = Data(
     stand_in=True,
 )
 FAIR: dict[str, Any] = {"name": "fair:published"}
-RATED: dict[str, Any] = {"name": "fair:published", "task": "rating", "rating_offset": 3.0}
+RATED: dict[str, Any] = {"name": "fair:published", "task": "rating", "rating_offset": 3.0, "dim": 16, "rank": "width"}
+"""Width 16 is our reading: the page at hand has lost the number, and FedHM goes to 16x and no further."""
 SCHEMES = ("1x-2x", "1x-4x", "1x-8x", "1x-16x")
 LADDERS = {
     "hom": ("2x", "4x", "8x", "16x", "32x", "64x"),

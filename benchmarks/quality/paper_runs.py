@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks import harness
 from benchmarks.quality.paper_cells import PAPERS, POPULARITY, Cell, Data
 from privfed.data import Split, load, split
-from privfed.evaluation import EvaluationError, EvaluationResult, Part, RoundEvaluation
+from privfed.evaluation import EvaluationResult, Part, RoundEvaluation
 from privfed.experiment import Experiment
 from privfed.guards.client_guard import BrokenUploadError
 from privfed.methods.registry import entries
@@ -146,7 +146,7 @@ def measured(run: Run, command: str) -> dict[str, Any]:
         experiment = Experiment(config, parts_of(cell.data))
         parts: tuple[Part, ...] = ("valid", "test") if len(experiment.parts.valid) else ("test",)
         result = experiment.run(parts=parts)
-    except (EvaluationError, BrokenUploadError) as error:
+    except (ValueError, BrokenUploadError) as error:
         return row | {"failed": str(error), "metrics": {}}
     best = selected(run, result.history, result.selected)
     test = best.results["test"]

@@ -9,6 +9,9 @@
     profile    kernels of one warm round: the longest, how many there are, copies, and where the host waits
     growth     twice as many people each time, until memory ends
 
+A row that fails keeps the first line of its error, and the next one is measured. Rounds whose work is counted
+(`suite.work`) have the share of the limit that they reach at the rates measured here, random words left out.
+
 Data are made up (`suite.case.made_up`), so nothing has to be brought along. Results go to
 `benchmarks/results/gpu.json` after every row. No row is begun after `--minutes`, and the next call goes on: a machine
 that is lent in pieces of ten minutes is enough. On a machine without a GPU `--device cpu --small` tries the script.
@@ -29,6 +32,7 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks import harness
 from benchmarks.speed.suite.case import Running, configured, made_up
 from benchmarks.speed.suite.cases import PUBLISHED, methods
+from benchmarks.speed.suite.work import least_seconds
 from privfed.data import Split
 
 PARTS = ("rates", "agreement", "rounds", "profile", "growth")
@@ -161,6 +165,25 @@ def profiled(case: Case) -> dict[str, Any]:
     }
 
 
+def attempted(measure: Measurement) -> dict[str, Any]:
+    """A measurement, or why there is none: one kernel that a device lacks must not hide the rows behind it."""
+    try:
+        return measure()
+    except (RuntimeError, ValueError, MemoryError) as failure:
+        return {"failed": f"{type(failure).__name__}: {str(failure).partition(chr(10))[0][:300]}"}
+
+
+def with_limit(row: dict[str, Any], rates: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """A round with its counted limit at the measured rates, and the share of it that the round reaches."""
+    if not row.get("work") or not {"product, float32", "triad"} <= set(rates):
+        return row
+    flops, moved = rates["product, float32"].get("flops"), rates["triad"].get("bytes_per_s")
+    if flops is None or moved is None:
+        return row
+    limit = least_seconds(row["work"], {"gemm": flops, "triad": moved, "cipher": math.inf})
+    return row | {"limit_s": limit, "share_of_limit": limit / row["wall_s"]}
+
+
 def child(case: Case, options: Any) -> dict[str, Any]:
     """A case in a process of its own, so that what it leaves in memory goes with it."""
     spec = json.dumps({"label": case["method"], "rounds": 3, "seconds": 30} | case | {"device": options.device})
@@ -211,7 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if time.monotonic() > until:
             print(f"Time is over before {part}, {name}: call again to go on.")
             return
-        row = {"device": options.device} | measure()
+        row = {"device": options.device} | with_limit(attempted(measure), record.results.get("rates", {}))
         record.put(row, part, name)
         if part == "growth" and "failed" in row:
             ended.add(name.partition("/")[0])

@@ -14,19 +14,23 @@ _GRADES = ((1.0, "strong"), (3.0, "moderate"), (10.0, "weak"))
 
 def closing_lines(name: str, result: RunResult, popular: EvaluationResult | None, *, synthetic: bool) -> list[str]:
     """Quality beside popularity, where items are ranked, and the guarantee, in a sentence each; bad news comes last."""
+    mark = synthetic_mark(synthetic=synthetic)
     if result.test.mu is not None:
-        return [_noisy_quality(name, result.test, synthetic_mark(synthetic=synthetic)), _privacy(result)]
-    if popular is None:
+        quality = _noisy_quality(name, result.test, mark)
+    elif popular is None:
         return [_privacy(result)]
-    lines = [_quality(name, result, popular, synthetic_mark(synthetic=synthetic)), _privacy(result)]
-    return lines[::-1] if _gain(result, popular) < 0 else lines
+    else:
+        quality = _quality(name, result, popular, mark)
+    lines = [quality, _privacy(result)]
+    return lines[::-1] if (_gain(result, popular) or 0.0) < 0 else lines
 
 
 def next_step(out: Path, result: RunResult, popular: EvaluationResult | None) -> str:
     """The command that is worth giving next."""
     if result.config.control is not None:
         return f"privfed run {result.config.method_name}, the method that this control stands beside"
-    if popular is None or result.test.mu is not None or (gain := _gain(result, popular)) > 0:
+    gain = _gain(result, popular)
+    if gain is None or gain > 0:
         return f"privfed attack {out}"
     alternative = "better than popularity, and guaranteed: privfed run private-gram --epsilon 1"
     worse = "this run is worse than recommending the most popular items; " if gain < 0 else ""
@@ -62,7 +66,13 @@ def _noisy_quality(name: str, test: EvaluationResult, mark: str) -> str:
     )
 
 
-def _gain(result: RunResult, popular: EvaluationResult) -> float:
+def _gain(result: RunResult, popular: EvaluationResult | None) -> float | None:
+    """NDCG above popularity's; None where popularity was not measured, or noise hides which of both is better."""
+    if result.test.mu is not None:
+        gap = difference(result.test)
+        return None if gap is None or gap.lo <= 0 <= gap.hi else gap.value
+    if popular is None:
+        return None
     k = result.test.metrics[0].k
     return result.test.metric("ndcg", k).value - popular.metric("ndcg", k).value
 

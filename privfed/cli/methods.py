@@ -124,7 +124,7 @@ def _presets(one: "Document") -> "list[Table | str]":
             if said["value"] != one["settings"][key]["default"]
         ]
         name = f"{one['name']}:{preset}"
-        heads = ("--set", "default", preset, "source")
+        heads = ("--set", "default (tuned)", preset, "source")
         parts.append(plain_table(f"What {name} changes", heads, changed) if changed else f"{name} has the defaults.")
         if content["our_variant"]:
             parts.append(f"{name} is our variant of the published model: {content['our_variant']}.")

@@ -87,3 +87,11 @@ def test_a_queue_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monkey
     assert one["rounds"] == 2
     assert one["commit"]
     assert set(one["metrics"]) > {"HR@10", "NDCG@20", "Recall@20"}
+
+
+def test_a_run_that_is_refused_keeps_its_reason() -> None:
+    settings = {"name": "fair", "variant": "fedhm", "scheme": "64x", "rank": "released", "dim": 2}
+    refused = Cell("fair", "table-4", SMALL, "FedHM 64x", settings, "honest", HONEST, rounds=1)
+    row = paper_runs.measured(Run(refused, 0), "command")
+    assert row["metrics"] == {}
+    assert "use 1 to 2, a weaker compression" in row["failed"]

@@ -3,11 +3,15 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from privfed.cli import closing
 from privfed.evaluation import COUNTED, UNCOUNTED
+from privfed.experiment import RunResult
 
 Cli = Callable[..., Any]
 WORDS = ("private-gram", "--data", "synthetic-small", "--epsilon", "8")
@@ -29,6 +33,20 @@ def test_a_run_shows_and_writes_noisy_metrics_only(cli: Cli, tmp_path: Path) -> 
     assert [line["value"] for line in map(json.loads, (out / "metrics.jsonl").read_text().splitlines())]
     saved = json.loads((out / "checkpoint" / "progress.json").read_text())["progress"]["history"]
     assert [list(one["results"]) for one in saved] == [["test"]]
+
+
+@pytest.mark.parametrize(("lo", "hi", "worse"), [(-0.2, -0.1, True), (-0.2, 0.1, False), (0.1, 0.2, False)])
+def test_what_noise_shows_to_be_below_popularity_is_said_last(
+    lo: float, hi: float, worse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gap = SimpleNamespace(value=(lo + hi) / 2, lo=lo, hi=hi)
+    monkeypatch.setattr(closing, "difference", lambda _: gap)
+    monkeypatch.setattr(closing, "_noisy_quality", lambda *_: "Quality: noisy.")
+    monkeypatch.setattr(closing, "_privacy", lambda _: "Privacy: stated.")
+    result = Mock(spec=RunResult, test=SimpleNamespace(mu=0.1), config=SimpleNamespace(control=None))
+    lines = closing.closing_lines("private-gram", result, None, synthetic=False)
+    assert lines[-1] == ("Quality: noisy." if worse else "Privacy: stated.")
+    assert ("worse than recommending" in closing.next_step(Path("out"), result, None)) == worse
 
 
 def test_tune_chooses_among_settings_of_one_release(cli: Cli, tmp_path: Path) -> None:

@@ -50,6 +50,29 @@ def test_the_next_call_goes_on_where_time_was_over(tmp_path: Path, capsys: pytes
     assert "Nothing is left." in capsys.readouterr().out
 
 
+def test_a_method_that_fails_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def agreement(name: str, *_: Any) -> dict[str, Any]:
+        if name == "dcf":
+            raise RuntimeError("no deterministic kernel\nand a long trace")
+        return {"agrees": True}
+
+    monkeypatch.setattr(gpu, "agreement", agreement)
+    gpu.main(["agreement", "--device", "cpu", "--small", "--out", str(tmp_path)])
+    rows = harness.read(tmp_path / "gpu.json")["results"]["agreement"]
+    assert rows["dcf"] == {"device": "cpu", "failed": "RuntimeError: no deterministic kernel"}
+    assert list(rows) == list(gpu.methods())
+    assert all(row["agrees"] for name, row in rows.items() if name != "dcf")
+
+
+def test_a_round_has_the_share_of_its_limit_that_it_reaches() -> None:
+    rates = {"product, float32": {"flops": 4.0}, "triad": {"bytes_per_s": 2.0}}
+    work = [{"name": "train", "flops": 8.0, "moved": 2.0, "cipher": 9.0}]
+    row = gpu.with_limit({"work": work, "wall_s": 8.0}, rates)
+    assert (row["limit_s"], row["share_of_limit"]) == (2.0, 0.25)
+    assert gpu.with_limit({"failed": "out of memory"}, rates) == {"failed": "out of memory"}
+    assert gpu.with_limit({"work": work, "wall_s": 8.0}, {}) == {"work": work, "wall_s": 8.0}
+
+
 def test_a_part_that_does_not_exist_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         gpu.main(["speed"])

@@ -118,6 +118,11 @@ class Running:
         return row | {"server_s": wall - sum(stages)}
 
 
+def accelerator_memory(device: str) -> dict[str, int]:
+    """The most that tensors held on a GPU at any time, where there is one."""
+    return {"device_bytes": torch.cuda.max_memory_allocated(device)} if device.startswith("cuda") else {}
+
+
 def measured(case: dict[str, Any]) -> dict[str, Any]:
     """Everything about one case."""
     imported = memory("VmHWM")
@@ -150,6 +155,7 @@ def measured(case: dict[str, Any]) -> dict[str, Any]:
         "imported_bytes": imported,
         "held_bytes": held,
         "peak_bytes": memory("VmHWM"),
+        **accelerator_memory(config.device),
         "work": counted(case["method"], config.settings(), train, e.server) if plain else None,
         "once": again,
     }
