@@ -4,6 +4,7 @@
 # make bench-smoke: whether a round of ten methods does more work than is committed; make check asks it, too.
 # make explore: property tests on random examples, for EXPLORE_MINUTES (10) minutes.
 # make faults: every planted fault that an audit has to find, beyond those that make test plants.
+# make adapters: the tests of other packages' mechanisms and filters, each package in a throw-away environment.
 # make docs: the site of the documentation, in site/.
 # make federation: a SuperLink and three nodes on this machine, over TLS, train a private recommender.
 PYTHON ?= python3
@@ -17,7 +18,7 @@ EXPLORE_MINUTES ?= 10
 # Tests start hundreds of processes: each would compile all sources again where the caller forbids bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: audit quick test slow faults explore check bench bench-smoke docs federation clean
+.PHONY: audit quick test slow faults adapters explore check bench bench-smoke docs federation clean
 
 audit: $(READY)
 	$(BIN)/privfed audit
@@ -33,6 +34,9 @@ slow: $(READY)
 
 faults: $(READY)
 	$(BIN)/python -m pytest -n 2 -q -m "exhaustive or not exhaustive" tests/audit/faults tests/audit/test_mechanism.py
+
+adapters: $(READY)
+	$(BIN)/python tests/adapters.py
 
 explore: $(READY)
 	$(BIN)/python tests/explore.py $(EXPLORE_MINUTES)
@@ -62,6 +66,10 @@ $(READY): pyproject.toml constraints.txt
 	$(INSTALL) torch -e ".[dev,docs,flower]" || { \
 	    echo "flwr cannot be installed here, so the tests that need it are skipped and make federation will not run"; \
 	    $(INSTALL) torch -e ".[dev,docs]"; }
+	@# The first call of a compiled loop compiles it and keeps it: here, and not while somebody waits for a run.
+	@out=$$(mktemp -d); for method in fedmf private-gram; do \
+	    $(BIN)/privfed run $$method --data synthetic-small --rounds 1 --out $$out/$$method >$$out/log 2>&1 || cat $$out/log; \
+	done; rm -rf $$out
 	touch $(READY)
 
 clean:

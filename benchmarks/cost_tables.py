@@ -40,14 +40,6 @@ def masking() -> list[str]:
     return table(["step of one client", "neighbours", "ours, ms", "Flower SecAgg+, ms", "ratio"], body)
 
 
-def clipping() -> list[str]:
-    """Clipping every client's gradient of an autoencoder."""
-    rows = [
-        [row["way"], f"{row['cpu_s_median']:.4f}", f"{row['times_low_rank']:.1f}"] for row in results("vae")["clipping"]
-    ]
-    return table(["way", "median CPU-s", "times the first"], rows)
-
-
 def graph_edges() -> list[str]:
     """Edges of cheaper graphs that differ from the exact graph's."""
     rows = results("gpfedrec_scale")["edges / ml-100k / 20"]["result"]

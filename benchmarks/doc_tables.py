@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from benchmarks.harness import results
 from benchmarks.markdown import table
+from tests.engines.nodes.hostile.lies import LIES, Lie
 
 NAMES = {
     "local-laplace": "uploads, local Laplace, epsilon0 = 0.1",
@@ -46,7 +48,7 @@ def signed_sums() -> list[str]:
 
 def two_servers() -> list[str]:
     """What a sum between two servers costs, without a proof of the norm and with one, and the wrong sums of many."""
-    measured = results("two_server_sums")
+    measured, counted = results("two_server_sums"), results("two_server_rounds")
     rows = [
         [
             f"{row['length']:,}",
@@ -58,21 +60,55 @@ def two_servers() -> list[str]:
             f"{row['between_servers_bytes']:,}",
         ]
         for row in sorted(
-            (row for name, row in measured.items() if name.startswith("cost")),
+            measured.values(),
             key=lambda row: (row["norm"], row["length"]),
         )
     ]
     rounds = "; ".join(
-        f"{measured[name]['wrong_sums']} wrong sums in {measured[name]['rounds']:,} rounds {how}"
+        f"{counted[name]['wrong_sums']} wrong sums in {counted[name]['rounds']:,} rounds {how}"
         for name, how in (("shares", "of shares"), ("protocol", "of all messages"))
     )
-    first = measured["shares"]
+    first = counted["shares"]
     losses = f"any {first['silent']:.0%} silent and {first['lost_parts']} parts lost"
     head = ["elements", "proof", "kB up per client", "times 32 bits", "CPU-ms per client", "CPU-ms of servers 0 and 1"]
     return [
         *table([*head, "bytes between servers"], rows, "rlrrrrr"),
         f"{first['devices']:,} devices, {losses}: {rounds}.",
     ]
+
+
+def two_server_nodes() -> list[str]:
+    """What private-gram takes over nodes, under masks and between two servers."""
+    head = ["nodes", "sums", "exchanges", "kB up per node", "kB down per node", "CPU-s per node", "kB of the helper"]
+    rows = [
+        [
+            str(row["nodes"]),
+            row["sums"],
+            str(row["exchanges"]),
+            *(f"{row[key] / 1e3:.1f}" for key in ("up_bytes", "down_bytes")),
+            f"{row['cpu_seconds']:.2f}",
+            f"{row['helper_bytes'] / 1e3:.1f}" if row["helper_bytes"] else "",
+            "yes" if row["same_model"] else "no",
+        ]
+        for row in results("two_server_nodes").values()
+    ]
+    return table([*head, "the simulation's model to the bit"], rows, "rlrrrrrl")
+
+
+def two_server_lies() -> list[str]:
+    """Who can do what between two servers, and the test that shows what comes of it."""
+    found = dict[str, list[Lie]]()
+    for lie in LIES:
+        if "between_two_servers" in lie.test:
+            found.setdefault(lie.test.partition("[")[0], []).append(lie)
+    rows = []
+    for test, lies in found.items():
+        told = [lie.lie.split() for lie in lies]
+        alike = sum(1 for _ in takewhile(lambda words: len(set(words)) == 1, zip(*told, strict=False)))
+        shown = "; ".join([lies[0].lie, *(" ".join(words[alike:]) for words in told[1:])])
+        liar = lies[0].liar.removesuffix(", two servers")
+        rows.append([liar, shown, lies[0].outcome, f"`tests/engines/nodes/hostile/{test}`"])
+    return table(["who", "does", "comes of it", "shown by"], rows, "llll")
 
 
 def float_noise() -> list[str]:
@@ -185,20 +221,6 @@ def error_of_a_sum(row: Mapping[str, Any]) -> str:
         return ""
     shown = f"{error['largest'] / float(clip[1]):.2g} at most"
     return shown if error["deviation"] is None else f"{shown}, deviation {error['deviation'] / float(clip[1]):.2g}"
-
-
-def rounds_evaluated() -> list[str]:
-    """A round of some methods, with and without evaluation."""
-    rows = [
-        [
-            row["method"],
-            f"`{row['privacy']}`",
-            *(f"{row[name]:.2f}" for name in ("cpu_s_per_round", "cpu_s_with_evaluation")),
-            f"{row['peak_rss_mb']} MiB",
-        ]
-        for row in results("rounds_evaluated")["rows"]
-    ]
-    return table(["method", "privacy", "CPU-s a round", "with evaluation", "peak memory"], rows, "llrrr")
 
 
 def gpfedrec_graphs() -> list[str]:

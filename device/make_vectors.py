@@ -25,6 +25,7 @@ from privfed.federation import Call, Message, Streams
 from privfed.guards.client_guard import shrink_factors
 from privfed.guards.ring_code import RingCode
 from privfed.methods import ClientData
+from privfed.methods.popularity import COUNT, COUNTS, PopularityClients, PopularityConfig
 from privfed.methods.private_gram import PrivateGramClients, PrivateGramConfig
 from privfed.methods.private_gram.queries import AGAIN, GRAM
 from privfed.methods.shared.popular_head import POPULARITY, unit_block
@@ -88,11 +89,21 @@ def tensors(side: int, beyond: int) -> dict[str, Tensor]:
     return {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in made.items()}
 
 
-def clients() -> PrivateGramClients:
-    """A device for each history."""
+def clients_data() -> ClientData:
+    """All histories."""
     owners = np.repeat(np.arange(len(HISTORIES)), [len(one) for one in HISTORIES])
     own = Histories.from_pairs(owners, np.concatenate(HISTORIES).astype(np.int64), len(HISTORIES), ITEMS)
-    return PrivateGramClients(PrivateGramConfig(), ClientData(own, own), Streams.from_seed(0))
+    return ClientData(own, own)
+
+
+def clients() -> PrivateGramClients:
+    """A device for each history."""
+    return PrivateGramClients(PrivateGramConfig(), clients_data(), Streams.from_seed(0))
+
+
+def counters() -> PopularityClients:
+    """Likewise, of `popularity`."""
+    return PopularityClients(PopularityConfig(), clients_data(), Streams.from_seed(0))
 
 
 def in_order(history: list[int], model: Mapping[str, Tensor]) -> Float32[np.ndarray, " items"]:
@@ -136,7 +147,20 @@ def recommending() -> Document:
                 "lists": [ranked(history, one) for history, one in zip(HISTORIES, scored, strict=True)],
             }
         )
-    return {"items": ITEMS, "histories": HISTORIES, "cases": cases}
+    return {"items": ITEMS, "histories": HISTORIES, "cases": cases, "popularity": [_popular(n) for n in (1.0, 0.01)]}
+
+
+def _popular(scale: float) -> Document:
+    """Noisy counts, some of them below zero, with equal ones; below a largest of 1 they are scores as they are."""
+    counts = torch.from_numpy((uniform("counts", ITEMS) - np.float32(0.1)) * np.float32(40 * scale)).unsqueeze(1)
+    counts[7] = counts[11]
+    users, devices = torch.arange(len(HISTORIES)), counters()
+    scored = devices.score(users, Message({COUNTS: counts}), None, None).numpy()
+    return {
+        "counts": hexadecimal(counts),
+        "scores": [hexadecimal(one) for one in scored],
+        "lists": [ranked(history, one) for history, one in zip(HISTORIES, scored, strict=True)],
+    }
 
 
 def schema(name: str, mechanism: DistributedGaussian, *, diagonal: bool, weight: float, again: float = 0.0) -> Schema:
@@ -177,38 +201,49 @@ def uploading() -> Document:
         (many, 300, False, 2.0, 0.1),
     )
     for mechanism, cohort, diagonal, weight, again in plans:
-        told, uploads, events = [], [], []
-        for index, name in enumerate((POPULARITY, GRAM)):
-            blocks = schema(name, mechanism, diagonal=diagonal, weight=weight, again=again)
-            code = RingCode(mechanism, blocks, cohort)
-            assert code.distributed is not None
-            told.append(DeviceQuery(name, code, diagonal))
-            events.append(code.distributed.event())
-            users = torch.arange(len(HISTORIES))
-            call = Call(0, 0, name, index, users, Streams.from_seed(0), blocks)
-            sent = getattr(devices, name)(call, Message({n: model[n] for n in ("head", "shares", "scale")}))
-            bound = torch.tensor(mechanism.clip_norm * share_of(blocks) ** 0.5, dtype=torch.float64)
-            # What is within its bound stays as it is: on that edge, the guard's last bit is the processor's.
-            norms = sent.norms(2)
-            sent.scale_(torch.where(norms <= bound, 1.0, shrink_factors(norms, bound)))
-            dense = sent.materialise(users)
-            for user in users.tolist():
-                seed = key(f"upload {name} {user}")
-                elements = code.encode(dense, user, seed)
-                uploads.append(
-                    {
-                        "query": index,
-                        "history": user,
-                        "values": hexadecimal(torch.cat([dense[block][user].reshape(-1) for block in blocks])),
-                        "key": seed.hex(),
-                        "packed": hexadecimal(code.ring.pack(elements)),
-                    }
-                )
-        terms = announced_terms(mechanism, told, delta=1e-6, cohort=cohort)
-        cases.append({"terms": terms, "uploads": uploads, "rdp": _divergences(events)})
+        blocks = [schema(n, mechanism, diagonal=diagonal, weight=weight, again=again) for n in (POPULARITY, GRAM)]
+        cases.append(_case(mechanism, cohort, {POPULARITY: blocks[0], GRAM: blocks[1]}, devices, diagonal=diagonal))
+    counting: Schema = {COUNTS: Block((ITEMS, 1), bound=1)}
+    for mechanism, cohort, clip_norm in ((many, 300, 8.0), (many, 300, 4.0), (few, 60, 4.0)):
+        clipped = mechanism.model_copy(update={"clip_norm": clip_norm})
+        cases.append(_case(clipped, cohort, {COUNT: counting}, counters(), diagonal=False))
     names = ("head", "shares", "scale")
     head = {name: hexadecimal(model[name].int() if name == "head" else model[name]) for name in names}
     return {"histories": HISTORIES, "head": head, "cases": cases}
+
+
+def _case(
+    mechanism: DistributedGaussian, cohort: int, asked: Mapping[str, Schema], devices: Any, *, diagonal: bool
+) -> Document:
+    """Terms of a run of these steps, and what every history uploads in each."""
+    model, users = tensors(SIDE, 0), torch.arange(len(HISTORIES))
+    told, uploads, events = [], [], []
+    for index, (name, blocks) in enumerate(asked.items()):
+        code = RingCode(mechanism, blocks, cohort)
+        assert code.distributed is not None
+        told.append(DeviceQuery(name, code, diagonal))
+        events.append(code.distributed.event())
+        call = Call(0, 0, name, index, users, Streams.from_seed(0), blocks)
+        sent = getattr(devices, name)(call, Message({n: model[n] for n in ("head", "shares", "scale")}))
+        bound = torch.tensor(mechanism.clip_norm * share_of(blocks) ** 0.5, dtype=torch.float64)
+        # What is within its bound stays as it is: on that edge, the guard's last bit is the processor's.
+        norms = sent.norms(2)
+        sent.scale_(torch.where(norms <= bound, 1.0, shrink_factors(norms, bound)))
+        dense = sent.materialise(users)
+        for user in users.tolist():
+            seed = key(f"upload {name} {user}")
+            elements = code.encode(dense, user, seed)
+            uploads.append(
+                {
+                    "query": index,
+                    "history": user,
+                    "values": hexadecimal(torch.cat([dense[block][user].reshape(-1) for block in blocks])),
+                    "key": seed.hex(),
+                    "packed": hexadecimal(code.ring.pack(elements)),
+                }
+            )
+    terms = announced_terms(mechanism, told, delta=1e-6, cohort=cohort)
+    return {"terms": terms, "uploads": uploads, "rdp": _divergences(events)}
 
 
 def _divergences(events: list[NoiseEvent]) -> list[Document]:

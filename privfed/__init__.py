@@ -24,7 +24,7 @@ _DEFINED_AS = {
     "compare": "comparing.compare",
     "forecast": "forecasting.forecast",
     "load": "data.load",
-    "load_run": "result.load_run",
+    "load_run": "loading.load_run",
     "run": "running.run",
 }
 __all__ = ["Report", "Run", "__version__", "audit", "budget", "compare", "forecast", "load", "load_run", "run"]  # noqa: F822, RUF100 (loaded by __getattr__)

@@ -4,6 +4,7 @@ The import hook must run before the packages are imported, so it stands at the t
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,6 +42,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         gone = {test for test in listed if test.partition("::")[0] in files} - {item.nodeid for item in items}
         if gone:
             raise pytest.UsageError(f"no such test as {min(gone)}, listed in {_SLOW.name}; run tests/slow.py again")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests a missing program left out: that turns no test red, and is lost among other reasons."""
+    skipped = terminalreporter.getreports("skipped")
+    reasons = [str(one.longrepr[2]).removeprefix("Skipped: ") for one in skipped if isinstance(one.longrepr, tuple)]
+    for reason, count in Counter(one for one in reasons if "not installed" in one).most_common():
+        terminalreporter.write_sep("=", f"NOT RUN: {count} tests, as {reason}", yellow=True)
 
 
 @pytest.hookimpl(wrapper=True)

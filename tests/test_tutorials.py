@@ -1,5 +1,7 @@
-"""The tutorials run, and their notebooks are their pages."""
+"""The tutorials and the example that they name run, and their notebooks are their pages."""
 
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,3 +25,18 @@ def test_the_notebook_runs(page: str, tmp_path: Path, monkeypatch: pytest.Monkey
     content = nbformat.reads(notebook(page), as_version=4)
     nbclient.NotebookClient(content, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     assert all(cell.get("execution_count") for cell in content.cells if cell.cell_type == "code")
+
+
+def test_the_example_of_a_product_answers_its_questions(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = TUTORIALS.parents[1] / "examples" / "private_product.py"
+    words = ["--data", "synthetic-small", "--donors", "--refreshes", "2", "--mu", "0.3"]
+    monkeypatch.setattr(sys, "argv", [file.name, *words])
+    runpy.run_path(str(file), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert [f"{number}." in printed for number in (1, 2, 4, 5)] == [True] * 4
+    assert "have no guarantee at all" in printed
+    assert printed.count(", which is kept") == 1
+    assert "All 2 releases of popularity" in printed
+    assert printed.count("Privacy  epsilon 2.00") == 2

@@ -2,11 +2,14 @@
 
 Where a release has a number for each coordinate of a record, users that fill one coordinate each do not disturb each
 other, and one call answers as many questions as there are coordinates. It is what slow mechanisms can afford.
+
+Where earlier calls showed that a unit only moves Gaussian noise, the guesses are held against Gaussian differential
+privacy, which they bound higher than they do epsilon and delta; otherwise against these.
 """
 
 import numpy as np
 
-from attacks.empirical import LowerBound, count_guesses, one_run_epsilon
+from attacks.empirical import LowerBound, count_guesses, one_run_epsilon, one_run_gdp_epsilon
 from attacks.mechanism.claim import Claim
 from attacks.mechanism.inputs import SIZES, Example
 from attacks.mechanism.release import CapturedRelease
@@ -19,9 +22,18 @@ _GUESSED = 4
 
 
 def one_call(
-    release: CapturedRelease, example: Example, claim: Claim, seed: int, confidence: float
+    release: CapturedRelease, example: Example, claim: Claim, seed: int, confidence: float, *, gaussian: bool
 ) -> LowerBound | None:
-    """Lower bound on epsilon from one call; None where the mechanism's inputs or outputs are not of that form."""
+    """Lower bound on epsilon from one call; None where the mechanism's inputs or outputs are not of that form.
+
+    Args:
+        release: The mechanism.
+        example: Form of its inputs.
+        claim: The claim.
+        seed: Of inclusion bits and of the call, of which nothing was seen before.
+        confidence: Of the bound.
+        gaussian: Whether earlier calls showed Gaussian noise that a unit moves and does nothing else to.
+    """
     (rows,) = example.columns.values() if example.plain else (None,)
     if rows is None or not np.issubdtype(rows.dtype, np.floating) or claim.steps > 1:
         return None
@@ -37,6 +49,8 @@ def one_call(
     if len(numbers) < m or not np.isfinite(numbers[:m]).all():
         return None
     guesses = count_guesses(numbers[:m], included, guess_in=m // _GUESSED, guess_out=m // _GUESSED, seed=seed)
+    if gaussian and claim.delta > 0:
+        return one_run_gdp_epsilon(guesses, delta=claim.delta, confidence=confidence)
     return one_run_epsilon(guesses, delta=claim.delta, confidence=confidence)
 
 

@@ -101,7 +101,7 @@ def noise_law(noise: np.ndarray) -> Law | None:
         (np.log(noise.std(axis=0)) + 0.5 * math.log(2 * math.pi)).mean()
     )
     n = gaussian.size
-    if n * lead > 5 and seems_gaussian(gaussian.ravel()):
+    if n * lead > 5 and seems_gaussian(gaussian.ravel(), len(noise)):
         return "gaussian"
     if n * lead < -5 and kstest(laplace.ravel()[:_MAX_TESTED], "laplace").pvalue > 1e-3:
         return "laplace"
@@ -120,10 +120,17 @@ def _unlike(noise: np.ndarray) -> np.ndarray:
     return np.array(kept)
 
 
-def seems_gaussian(standardised: np.ndarray) -> bool:
-    """Whether neither the distribution nor the tails of numbers of mean 0 and variance 1 deny a Gaussian."""
-    # A sum of a few Laplace noises passes the second test, and its tails are heavier.
-    tails = abs(float(kurtosis(standardised))) < 2.5 * math.sqrt(24 / standardised.size)
+def seems_gaussian(standardised: np.ndarray, samples: int | None = None) -> bool:
+    """Whether neither the distribution nor the tails of numbers of mean 0 and variance 1 deny a Gaussian.
+
+    Args:
+        standardised: The numbers.
+        samples: How many each column was standardised over; all, if they were one column.
+    """
+    # A sum of a few Laplace noises passes the second test, and its tails are heavier. Of a Gaussian's n samples, in
+    # units of their own standard deviation, the fourth moment is 3 (n - 1) / (n + 1) on average.
+    expected = -6 / ((samples or standardised.size) + 1)
+    tails = abs(float(kurtosis(standardised)) - expected) < 2.5 * math.sqrt(24 / standardised.size)
     return tails and bool(kstest(standardised[:_MAX_TESTED], norm.cdf).pvalue > 1e-3)
 
 

@@ -182,10 +182,11 @@ def _values(
         lead = np.zeros(here.shape[1])
         for column in range(here.shape[1]):
             taken, counts = np.unique(here[:, column], return_counts=True)
-            if len(taken) > len(here) // 2 or counts.max() < 3:
+            often = np.argsort(-counts, kind="stable")[:64]
+            if counts[often[0]] < 3:
                 continue
-            others = (there[:, column][:, None] == taken[None, :64]).sum(axis=0) if len(taken) <= 64 else None
-            gain = counts - others if others is not None else counts - counts.mean()
+            taken, counts = taken[often], counts[often]
+            gain = counts - (there[:, column][:, None] == taken[None, :]).sum(axis=0)
             best = int(gain.argmax())
             values[column], lead[column] = taken[best], gain[best]
         typical[swapped] = np.where(lead > 0.02 * len(here), values, np.nan)

@@ -25,6 +25,7 @@ from benchmarks import harness
 from privfed.data import load, split
 from privfed.engines.flower.server import FederationConfig
 from privfed.engines.flower.trial import Trial, TrialError, share_out
+from privfed.engines.nodes.federation_file import HELPER
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan
@@ -35,11 +36,15 @@ NAMES = ("alpha", "beta", "gamma")
 POLICY = """[policy]
 allow_simulation = true
 mechanisms = ["secure_sum", "distributed_gaussian", "local_laplace"]
+own_noise_suffices = false
 """
 SECURE = "secure-sum:clip_norm=1.0"
 SHARES = "distributed-gaussian:noise_multiplier=1.0,clip_norm=1.0,n_min_honest=80"
+TWO_SERVERS = ", two servers"
+"""Ending of the cases whose sums are made between two servers; the others are made under masks."""
 CASES: dict[str, tuple[str, dict[str, Any], bool]] = {
-    "private-gram": (SHARES, {"head": 32}, False),
+    "private-gram": (SHARES, {"head": 32, "min_items": 0}, False),
+    "private-gram" + TWO_SERVERS: (SHARES, {"head": 32, "min_items": 0}, False),
     "feddae": (SECURE, {}, False),
     "hetefedrec": (SHARES, {}, False),
     "fair": (SECURE, {}, False),
@@ -55,19 +60,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--methods", nargs="+", default=list(CASES), choices=list(CASES), help="default: all")
     options = harness.parse(parser, arguments)
     record = harness.Record("flower_parity", options, {})
-    public = {CASES[name][2] for name in options.methods}
-    for shared in sorted(public):
-        methods = [name for name in options.methods if CASES[name][2] == shared]
+    groups = {(CASES[name][2], name.endswith(TWO_SERVERS)) for name in options.methods}
+    for public, helper in sorted(groups):
+        methods = [name for name in options.methods if (CASES[name][2], name.endswith(TWO_SERVERS)) == (public, helper)]
         with tempfile.TemporaryDirectory() as folder:
-            compare(methods, options.rounds, Path(folder), record, public=shared)
+            compare(methods, options.rounds, Path(folder), record, public=public, helper=helper)
 
 
-def compare(methods: list[str], rounds: int, folder: Path, record: harness.Record, *, public: bool) -> None:
-    """Some methods, whose nodes know the same."""
+def compare(
+    methods: list[str], rounds: int, folder: Path, record: harness.Record, *, public: bool, helper: bool
+) -> None:
+    """Some methods, whose nodes know the same and whose sums are made in one way."""
     parts = split(load("synthetic-small"), ExperimentConfig().split)
-    share_out(parts, POLICY, folder / "nodes", NAMES, public=public)
-    with Trial(folder / "trial", NAMES) as trial:
-        for name in NAMES:
+    share_out(parts, POLICY, folder / "nodes", NAMES, public=public, helper=helper)
+    names = (*NAMES, HELPER) if helper else NAMES
+    with Trial(folder / "trial", names) as trial:
+        for name in names:
             trial.start_node(name, folder / "nodes" / name)
         trial.start_superlink()
         trial.start_gateway()
@@ -77,11 +85,12 @@ def compare(methods: list[str], rounds: int, folder: Path, record: harness.Recor
             plan, settings, _ = CASES[name]
             config = ExperimentConfig(
                 data="synthetic-small",
-                method={"name": name, **settings},
+                method={"name": name.removesuffix(TWO_SERVERS), **settings},
                 privacy=PrivacyPlan.parse(plan),
                 protocol=Protocol(state="received"),
                 rounds=rounds,
                 taps=TapConfig(places=()),
+                fidelity="two-servers" if helper else "exact",
             )
             place = folder / name
             federation = FederationConfig(
@@ -119,6 +128,7 @@ def equal(place: Path) -> dict[str, Any]:
         "epsilon": result["guarantee"]["epsilon"],
         "aborted_rounds": result["aborted_rounds"],
         "exchanges": result["exchanges"],
+        "stages": sorted(result["seconds"]),
         "bytes_per_node": round((result["up_bytes"] + result["down_bytes"]) / len(NAMES)),
     }
 

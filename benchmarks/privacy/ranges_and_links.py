@@ -7,8 +7,13 @@ MovieLens-100K, as in `benchmarks.privacy.active_servers`, on the same 48 people
     range      AUC of "did this person train on any of these twenty items?", 24 ranges of like popularity: from single
                uploads; from secure sums of unequal models; behind noise in shares (epsilon 8 for one query) under
                unequal models, as sent and with the rows of the range lit, which takes a query for every range
-    links      share of people whose pseudonym is named in a second run (other keys, same histories), and in another
-               service that has the other half of everybody's items, by a coin; chance is 1 in 48
+    links      share of people whose pseudonym is named, and AUC of a person's own pair against those with others: in a
+               second run (other keys, same histories), from every place above; and in another service, from single
+               uploads: where a coin gave every item of a person to one of the two, and where each service has an item
+               by a coin of its own. Profiles are compared as scored, or smoothed through the histories of one in five
+               of all other people (co-occurrence, or their 16 leading directions); which one, and whether in
+               reverse, is chosen on known people, and measured among the others. Beside it what links without an
+               upload: history lengths, and true histories, the ceiling. Popularity says the same of everybody
     inversion  AUC of training items against items never seen, by an attack that looks at no row: ridge regression from
                uploads of 600 made-up newcomers, trained on the model that was sent, back to their histories
     neighbours AUC of the five people whose histories overlap most with one's own, among the 48: from single uploads;
@@ -16,15 +21,16 @@ MovieLens-100K, as in `benchmarks.privacy.active_servers`, on the same 48 people
                alone, as whoever reads them on the way sees them, with the AUC of who is whose neighbour in the graph
                by which the server made them
 
-Items are read by the attack that is best on the people whose histories the adversary knows; ranges, too, are measured
-on the others. Lit rows are read by a matched filter: the mean upload of 64 made-up newcomers with an item of the range,
-less that of 64 without, all from the model that was sent; how bright they are is chosen on known people. Popularity
-answers for a range by its most popular item. Results go to `benchmarks/results/ranges_and_links.json`. One process, one
-thread.
+Items are read by the attack that is best on the people whose histories the adversary knows; ranges and links, too, are
+measured on the others. Lit rows are read by a matched filter: the mean upload of 64 made-up newcomers with an item of
+the range, less that of 64 without, all from the model that was sent; how bright they are is chosen on known people.
+Popularity answers for a range by its most popular item. Five methods, one of each way to upload (rows, rows and heads,
+low rank, an autoencoder's weights, tables of their own), because lit rows take a query for every range and person;
+links also from products. Results go to `benchmarks/results/ranges_and_links.json`. One process, one thread.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,7 +42,16 @@ from torch import Tensor
 
 from attacks.active import HONEST, lit
 from attacks.evaluation.choice import best_on
-from attacks.linkability import linked, measure_links, nearest, neighbour_auc, profiles
+from attacks.linkability import (
+    Linked,
+    linked,
+    measure_links,
+    nearest,
+    neighbour_auc,
+    profiles,
+    share_named,
+    smoothed_profiles,
+)
 from attacks.membership.learned_inversion import learned_inversion
 from attacks.membership.ranges import balanced_ranges, range_members, range_scores
 from attacks.metrics import user_auc, user_mean
@@ -57,7 +72,7 @@ from benchmarks.privacy.active_servers import (
 from privfed.audit.active.honest_run import HonestQuery, trained
 from privfed.audit.active.lies import CRAFTED, Lie
 from privfed.audit.active.lying_server import LyingServer
-from privfed.data import Histories, Split, SplitSpec, load, split
+from privfed.data import Histories, SplitSpec, load, split
 from privfed.federation import Call, Message, Streams, begin_query, perform
 from privfed.guards import ClientGuard
 from privfed.guards.client_guard import BrokenUploadError
@@ -67,11 +82,17 @@ from privfed.updates import ClientUpdates
 
 SIZE, RANGES, NEIGHBOURS, NEWCOMERS, PAIRS = 20, 24, 5, 64, 600
 TRIED, GAINS = 8, (30.0, 300.0)
+RANK, PUBLIC = 16, 5
 METHODS = ("colr", "fedmf", "fedncf", "fedvae", "gpfedrec")
+LINKED = (*METHODS, "private-gram")
 PERSONAL = ("gpfedrec",)
 """Whose server sends everybody a table of their own."""
 WITHOUT_ROWS = ("private-autoencoder", "dpals", "fair", "colr")
 """Whose uploads are read by learned inversion: on a head of items, in products, in hashed tables, in low rank."""
+
+
+Profiles = Float64[np.ndarray, "users features"]
+Similar = Float64[np.ndarray, "users users"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,15 +222,12 @@ def tables_read(name: str, people: People, seed: int) -> dict[str, PerUser]:
     return {truth: neighbour_auc(similar, neighbours) for truth, neighbours in truths.items()}
 
 
-def ranges_of(at: dict[str, Stage], question: Question) -> dict[str, PerUser]:
-    """AUC of ranges by place."""
-    out = {"uploads": question.auc(range_scores(read(at["none"], CRAFTED), question.ranges))}
-    for place in ("secure-sum", NOISE):
+def readings(at: Mapping[str, Stage]) -> dict[str, Scores]:
+    """Scores of items by place, where a server gets at one person."""
+    out = {"uploads": read(at["none"], CRAFTED)}
+    for place, name in (("secure-sum", "sums, unequal models"), (NOISE, "noise, unequal models")):
         if place in at and at[place].allows(UNEQUAL):
-            name = "sums, unequal models" if place == "secure-sum" else "noise, unequal models"
-            out[name] = question.auc(range_scores(read(at[place], UNEQUAL), question.ranges))
-    if NOISE in at and at[NOISE].allows(UNEQUAL) and not at[NOISE].server.query.message.personal:
-        out["noise, lit rows"] = lit_auc(at[NOISE], question)
+            out[name] = read(at[place], UNEQUAL)
     return out
 
 
@@ -220,37 +238,121 @@ def run_of(name: str, method: Method, people: People, seed: int) -> dict[str, St
     return dict(stages(name, run, honest, people, seed))
 
 
-def service(whole: Split, first: bool) -> Split:
-    """The half of everybody's training items that one of two services has."""
-    coin = np.random.default_rng(7).random(len(whole.train.items)) < 0.5
-    kept = coin == first
-    train = Histories.from_pairs(
-        whole.train.owners[kept], whole.train.items[kept], whole.train.n_users, whole.train.n_items
-    )
-    return replace(whole, train=train, ratings=None)
+DESIGNS = {"disjoint halves": True, "independent coins": False}
 
 
-def found_in(first: Scores, second: Scores) -> float:
-    """Share of people who are found in the second run by their scores in the first."""
-    hidden = np.random.default_rng(3).permutation(len(first))
-    return measure_links(linked(profiles(first), profiles(second[hidden])), np.argsort(hidden)).accuracy
+def services(people: People, disjoint: bool, seed: int) -> tuple[People, People]:
+    """The same people at two services, which have halves of their training items, or each an item by its own coin."""
+    coins = np.random.default_rng([7, seed]).random((2, len(people.split.train.items))) < 0.5
+    first, second = (coins[0], ~coins[0]) if disjoint else coins
+    return _with_part(people, first), _with_part(people, second)
+
+
+def _with_part(people: People, kept: Bool[np.ndarray, " interactions"]) -> People:
+    train = people.split.train
+    part = Histories.from_pairs(train.owners[kept], train.items[kept], train.n_users, train.n_items)
+    return replace(people, split=replace(people.split, train=part, ratings=None))
+
+
+def ways(people: People) -> dict[str, Callable[[Scores], Profiles]]:
+    """How a pseudonym's scores become its profile."""
+    others = np.setdiff1d(np.flatnonzero(people.split.train.counts), people.users)
+    public = people.split.train.mask(np.random.default_rng(5).choice(others, len(others) // PUBLIC, replace=False))
+    return {
+        "as scored": profiles,
+        "co-occurrence": lambda scores: smoothed_profiles(scores, public),
+        f"rank {RANK}": lambda scores: smoothed_profiles(scores, public, RANK),
+    }
+
+
+def links_among(similar: Similar, here: UserMask) -> Linked:
+    """Links among the people who are here, whose order in the second run says nothing."""
+    asked = np.flatnonzero(here)
+    hidden = np.random.default_rng(3).permutation(asked)
+    found: Linked = measure_links(similar[np.ix_(asked, hidden)], np.argsort(hidden))
+    return found
+
+
+def links(people: People, pairs: Sequence[tuple[Scores, Scores]]) -> dict[str, Any]:
+    """Unknown people linked the way that was best for known ones, over pairs of runs."""
+    known, chosen, found, plain = people.known, [], [], []
+    for first, second in pairs:
+        similar = {name: linked(profile(first), profile(second)) for name, profile in ways(people).items()}
+        aucs = {name: links_among(one, known).aucs for name, one in similar.items()}
+        best, reverse = best_on(aucs, np.ones(known.sum(), dtype=bool))
+        found.append(links_among(-similar[best] if reverse else similar[best], ~known))
+        plain.append(links_among(similar["as scored"], ~known))
+        chosen.append(f"{best}{' in reverse' if reverse else ''}")
+    return _links(found) | {"as scored": _links(plain), "chosen": chosen}
+
+
+def _links(found: Sequence[Linked]) -> dict[str, Any]:
+    share = share_named(np.mean([one.named for one in found], axis=0))
+    return {
+        "accuracy": [round(float(v), 4) for v in (share.value, share.lo, share.hi)],
+        "auc": _interval(np.mean([one.aucs for one in found], axis=0)),
+    }
+
+
+def without_uploads(people: People, seeds: int) -> dict[str, Any]:
+    """What links people where nobody looks at an upload: how many items they have, and which."""
+    designs = {"another run": [(people, people)]}
+    for name, disjoint in DESIGNS.items():
+        designs[name] = [services(people, disjoint, seed) for seed in range(seeds)]
+    unknown = int((~people.known).sum())
+    out: dict[str, Any] = {"people": unknown, "known": int(people.known.sum()), "chance": round(1 / unknown, 4)}
+    out["history length"] = {
+        name: _links([links_among(_alike_in_length(*pair), ~people.known) for pair in pairs])
+        for name, pairs in designs.items()
+    }
+    out["true histories"] = {
+        name: links(people, [(_histories(first), _histories(second)) for first, second in pairs])
+        for name, pairs in designs.items()
+    }
+    return out
+
+
+def _alike_in_length(first: People, second: People) -> Similar:
+    one, other = (np.log(service.game.members.sum(axis=1) + 1.0) for service in (first, second))
+    similar: Similar = -np.abs(one[:, None] - other)
+    return similar
+
+
+def _histories(people: People) -> Scores:
+    return people.game.members.astype(np.float64)
+
+
+def linked_by(name: str, method: Method, people: People, seeds: int) -> dict[str, Any]:
+    """Links from what a method uploads."""
+    started = time.process_time()
+    runs = [readings(run_of(name, method, people, seed)) for seed in (0, 1)]
+    out = {f"another run: {place}": links(people, [(runs[0][place], runs[1][place])]) for place in runs[0]}
+    for design, disjoint in DESIGNS.items():
+        pairs = []
+        for seed in range(seeds):
+            first, second = (
+                read(run_of(name, method, one, 2 * seed + place)["none"], CRAFTED)
+                for place, one in enumerate(services(people, disjoint, seed))
+            )
+            pairs.append((first, second))
+        out[design] = links(people, pairs)
+    return out | {"cpu_s": round(time.process_time() - started, 1)}
 
 
 def measured(name: str, method: Method, people: People, seeds: int) -> dict[str, Any]:
-    """Everything about a method."""
+    """Ranges and neighbours from what a method uploads."""
     started = time.process_time()
     question = Question(people, balanced_ranges(people.knowledge.popularity, SIZE, RANGES, 0))
-    ranges: dict[str, list[PerUser]] = {}
-    runs = []
+    runs, ranges = list[Scores](), dict[str, list[PerUser]]()
     for seed in range(seeds):
         at = run_of(name, method, people, seed)
-        runs.append(read(at["none"], CRAFTED))
-        for place, auc in ranges_of(at, question).items():
+        found = readings(at)
+        runs.append(found["uploads"])
+        aucs = {place: question.auc(range_scores(scores, question.ranges)) for place, scores in found.items()}
+        if NOISE in at and at[NOISE].allows(UNEQUAL) and not at[NOISE].server.query.message.personal:
+            aucs["noise, lit rows"] = lit_auc(at[NOISE], question)
+        for place, auc in aucs.items():
             ranges.setdefault(place, []).append(auc)
-    halves = [
-        read(run_of(name, method, replace(people, split=service(people.split, first)), int(first))["none"], CRAFTED)
-        for first in (True, False)
-    ]
     truth = nearest(people.game.members, NEIGHBOURS)
     alike = user_mean(np.mean([neighbour_auc(linked(profiles(r), profiles(r)), truth) for r in runs], axis=0))
     popular = question.auc(range_scores(np.broadcast_to(people.knowledge.popularity, runs[0].shape), question.ranges))
@@ -259,10 +361,6 @@ def measured(name: str, method: Method, people: People, seeds: int) -> dict[str,
         "seeds": seeds,
         "popularity": round(float(np.nanmean(popular)), 4),
         "ranges": {place: _interval(np.nanmean(aucs, axis=0)) for place, aucs in ranges.items()},
-        "linked": {
-            "another run": round(found_in(runs[0], runs[-1]), 4),
-            "another service": round(found_in(*halves), 4),
-        },
         "neighbours": [round(float(v), 4) for v in (alike.value, alike.lo, alike.hi)],
         "cpu_s": round(time.process_time() - started, 1),
     }
@@ -279,6 +377,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = harness.parse(parser, arguments)
     people = People.drawn(split(load(DATA), SplitSpec()))
     record, registered = harness.Record("ranges_and_links", options, {}), audited_methods()
+    if harness.chosen("links/none", options.only):
+        record.put(without_uploads(people, options.seeds), "links", "none")
+    for name in LINKED:
+        if harness.chosen(f"links/{name}", options.only):
+            record.put(linked_by(name, registered[name], people, options.seeds), "links", name)
     for name in METHODS:
         if harness.chosen(name, options.only):
             record.put(measured(name, registered[name], people, options.seeds), "methods", name)

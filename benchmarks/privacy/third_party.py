@@ -403,7 +403,7 @@ def measured(row: Row) -> dict[str, Any]:
     adapter = importlib.import_module(f"attacks.mechanism.adapters.{row.adapter}")
     names = {row.adapter: adapter, "Claim": Claim, "replace": dataclasses.replace}
     release, claim = eval(row.release, names), eval(row.claim, names)
-    options = {"trials": TRIALS, "budget_seconds": SECONDS} | row.options
+    options = {"budget_seconds": SECONDS} | row.options | {"trials": trials(row)}
     started, cpu = time.monotonic(), time.process_time()
     report = audit_mechanism(release, claim, inputs=examples(row), **options)
     seconds = {"seconds": round(time.monotonic() - started, 1), "cpu_s": round(time.process_time() - cpu, 1)}
@@ -434,8 +434,14 @@ def judged(row: Row, report: MechanismReport) -> dict[str, Any]:
             {"subject": one.subject, "verdict": one.verdict, "sentence": one.sentence} for one in report.findings
         ],
         "calls": report.calls,
+        "trials": trials(row),
         "unseen": list(report.unseen),
     }
+
+
+def trials(row: Row) -> int:
+    """Fresh trials in each world."""
+    return int(row.options.get("trials", TRIALS))
 
 
 def reproduced(row: Row, claim: dict[str, Any]) -> list[str]:
@@ -477,7 +483,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     record.results = {row.name: record.results[row.name] for row in ROWS if row.name in record.results}
     for row in ROWS:
         if "claim" in (found := record.results.get(row.name, {})):
-            found["reproduction"] = reproduced(row, found["claim"])
+            found |= {"reproduction": reproduced(row, found["claim"]), "trials": trials(row)}
     record.save()
 
 

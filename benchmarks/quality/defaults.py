@@ -22,7 +22,6 @@ not repeated. Of 11,000 CPU-seconds GPFedRec takes most; the codes take ten minu
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -160,10 +159,7 @@ def fewer_users(parts: Split, users: int) -> Split:
     """The same catalogue with so many users, drawn once; all of them where there are fewer."""
     if parts.train.n_users <= users:
         return parts
-    kept = np.sort(np.random.default_rng(0).choice(parts.train.n_users, users, replace=False))
-    train, valid, test = (part.subset(kept) for part in (parts.train, parts.valid, parts.test))
-    auxiliary = {name: rows.subset(kept) for name, rows in parts.auxiliary.items()}
-    return replace(parts, train=train, valid=valid, test=test, auxiliary=auxiliary, ratings=None, attributes=None)
+    return parts.subset(np.sort(np.random.default_rng(0).choice(parts.train.n_users, users, replace=False)))
 
 
 def validated(data: str, parts: Split, method: dict[str, Any], rounds: int) -> dict[str, Any]:

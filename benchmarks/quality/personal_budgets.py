@@ -4,10 +4,11 @@
     python -m benchmarks.quality.personal_budgets --data ml-1m --seeds 3
 
 `private-gram`, all settings by its rule, behind central Gaussian noise. Everybody chooses an epsilon, independently of
-the history: the same for all (1, 2, 4), or 1 for most and 8 for one in five or in two. Uploads are weighted by mu, so
-what there is to learn from should follow from the sum of mu over people alone, whoever has which part of it; the last
-rows hold that against mixtures with the same sum. `only ...` is the alternative without weights: those who chose 8 take
-part, and everybody else gets recommendations and gives nothing.
+the history: the same for all (1, 2, 4, 8), or 1 for most and 8 for one in five or in two; half at 16 and 32 show where
+more budget stops paying. Uploads are weighted by mu, so what there is to learn from should follow from the sum of mu
+over people alone, whoever has which part of it; the last rows hold that against mixtures with the same sum. `only ...`
+is the alternative without weights: those who chose 8 take part, and everybody else gets recommendations and gives
+nothing.
 
 Every variant is measured on all people and on those alone whose epsilon is 1 in a mixture, the same people in every
 variant of a seed, which draws choices and noise. Data, splits and parts are those of `benchmarks.quality.private_gram`;
@@ -44,7 +45,7 @@ def variants() -> dict[str, BudgetTiers]:
     for name, generous in MIXTURES.items():
         made[f"{name} at 8, others at 1"] = _tiers(1, 8, generous)
         made[f"only {name} at 8"] = _tiers(0, 8, generous)
-    return made
+    return made | {f"1 in 2 at {epsilon}, others at 1": _tiers(1, epsilon, 0.5) for epsilon in (16, 32)}
 
 
 def _tiers(careful: float, generous: float, share: float) -> BudgetTiers:

@@ -3,6 +3,7 @@
     python -m benchmarks.quality.private_gram table --data ml-1m --on valid --seeds 1
     python -m benchmarks.quality.private_gram table --data ml-1m --seeds 3
     python -m benchmarks.quality.private_gram table --data tenrec-qba-small --epsilons 1 8
+    python -m benchmarks.quality.private_gram beyond --data ml-1m
     python -m benchmarks.quality.private_gram wire --data ml-100k
     python -m benchmarks.quality.private_gram cost --data ml-1m
 
@@ -16,6 +17,11 @@ every row stand what the method decided inside the budget, the share of held-out
 with fewer than two items on it, how many different items the lists of 20 hold, and NDCG by length of history.
 References without privacy: `benchmarks/quality/references.py`.
 
+`beyond` keeps what accuracy does not say of popularity and of the method at epsilon 1 and 8, with items outside the
+head ranked by popularity and, where items are described, by content: how much of the catalogue is listed, how popular
+that is beside what is held out, NDCG by tenth of activity, and NDCG of held-out items outside the head, in the whole
+ranking and among themselves, next to ranking the same by popularity. Ends of intervals are averaged over noise seeds.
+
 `wire` compares the central noise with shares of integer noise in a secure sum, where every client rounds and adds its
 own. `cost` times the server's part of a round and a client's, in CPU-seconds.
 
@@ -26,7 +32,7 @@ found there are not repeated.
 import argparse
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import pairwise
 from typing import Any
 
@@ -37,9 +43,9 @@ from benchmarks import harness
 from benchmarks.quality.ranking import interval, with_validation
 from benchmarks.running import ForwardingFederation, expect, simulation_of
 from privfed.contracts import Fidelity, Schema
-from privfed.data import Interactions, Split, SplitSpec, load, split
+from privfed.data import Histories, Interactions, Split, SplitSpec, load, split
 from privfed.engines.simulation import Simulation
-from privfed.evaluation import Evaluator, MetricName, Part, Protocol
+from privfed.evaluation import BeyondAccuracy, Evaluator, Metric, MetricName, Part, Protocol, Ratio
 from privfed.experiment import Experiment
 from privfed.federation import Call, Cohort, Federation, Message, Total
 from privfed.guards.ring_code import RingCode
@@ -148,6 +154,7 @@ class Fitted:
         """Every metric of every user with a held-out item; counts in `recommended` how often each item is listed."""
         e = self.experiment
         evaluator, message = Evaluator(e.parts, PROTOCOL, on), e.server.public()
+        self.evaluator = evaluator
         self.users, self.recommended = evaluator.users, np.zeros(e.parts.train.n_items, dtype=np.int64)
         for users in torch.split(torch.from_numpy(evaluator.users), _SCORED_AT_ONCE):
             scores = e.clients.score(users, message.addressed_to(users), None, None)
@@ -169,17 +176,62 @@ class Fitted:
         }
         return {name: round(float(ndcg[inside].mean()), 4) for name, inside in members.items() if inside.any()}
 
+    def beyond(self) -> BeyondAccuracy:
+        """What the lists of the test part say whatever their accuracy, after `by_user`."""
+        found = self.evaluator.result().beyond
+        assert found is not None
+        return found
+
+    def outside_head(self) -> dict[str, Any]:
+        """NDCG of held-out test items outside the head, in the whole ranking and among themselves, and popularity's."""
+        e, chosen = self.experiment, self.on_head()
+        if chosen is None:
+            return {}
+        test, popularity = e.parts.test, e.parts.train.popularity().astype(np.float64)
+        there = ~chosen[test.items]
+        tail = Histories.from_pairs(test.owners[there], test.items[there], test.n_users, test.n_items)
+        parts, message = replace(e.parts, test=tail, ratings=None), e.server.public()
+        found: dict[str, Any] = {"held_out": len(tail)}
+        for name, shift in (("whole", 0.0), ("among themselves", 1.0)):
+            # The head is moved below everything else, which leaves the order outside it as it is.
+            evaluator = Evaluator(parts, PROTOCOL, "test", np.where(chosen, popularity - 1e9 * shift, popularity))
+            for users in torch.split(torch.from_numpy(evaluator.users), _SCORED_AT_ONCE):
+                scores = e.clients.score(users, message.addressed_to(users), None, None).numpy()
+                lowest = scores.min(axis=1, keepdims=True) - 1
+                evaluator.add(users.numpy(), np.where(chosen & (shift > 0), lowest, scores).astype(np.float32))
+            result = evaluator.result()
+            assert result.popularity is not None
+            own = next(metric for metric in result.metrics if metric.name == "ndcg")
+            popular = next(metric for metric in result.popularity if metric.name == "ndcg")
+            found |= {"people": own.n_users, name: _ends(own), f"{name}, by popularity": _ends(popular)}
+        return found
+
+    def on_head(self) -> np.ndarray | None:
+        """Which items are on the head; None where there is none."""
+        head = self.experiment.server.state().get("head", torch.empty(0))
+        if not len(head):
+            return None
+        chosen = np.zeros(self.experiment.parts.train.n_items, dtype=bool)
+        chosen[head.numpy()] = True
+        return chosen
+
     def head(self, on: Part) -> dict[str, float]:
         """How far the head reaches: held-out items on it, and users with fewer than two training items on it."""
-        tensors = self.experiment.server.state()
-        if not len(tensors.get("head", ())):
+        chosen, parts = self.on_head(), self.experiment.parts
+        if chosen is None:
             return {}
-        parts = self.experiment.parts
-        chosen = np.zeros(parts.train.n_items, dtype=bool)
-        chosen[tensors["head"].numpy()] = True
         held_out = parts.valid if on == "valid" else parts.test
         own = np.bincount(parts.train.owners[chosen[parts.train.items]], minlength=parts.train.n_users)
         return {"held_out_on_head": float(chosen[held_out.items].mean()), "fewer_than_two": float((own < 2).mean())}
+
+
+def _ends(found: Metric | Ratio) -> list[float]:
+    return [found.value, found.lo, found.hi]
+
+
+def _averaged(found: Sequence[Sequence[float]]) -> list[float]:
+    """Values and ends of several seeds, averaged."""
+    return [round(float(one), 5) for one in np.mean(np.array(found), axis=0)]
 
 
 def configured(
@@ -224,6 +276,51 @@ def measured(label: str, configs: list[ExperimentConfig], parts: Split, on: Part
         "up_bytes": runs[0].up_bytes,
         "server_cpu_s": [round(run.server_seconds, 3) for run in runs],
         "cpu_s": round(time.process_time() - started, 2),
+    }
+
+
+def beyond(options: argparse.Namespace, interactions: Interactions) -> Iterator[tuple[str, Any]]:
+    """Popularity, and the method at epsilon 1 and 8 by what orders the items outside the head."""
+    parts, users = parts_of(options.data, interactions, "test"), interactions.n_users
+    first = Experiment(configured(options.data, GRAM, plan(1.0, users), 0), parts)
+    orders = ["popularity"]
+    orders += ["content"] if expect(first.server, PrivateGramServer).features is not None else []
+    runs: list[tuple[str, dict[str, Any], float | None]] = [("popularity", {"name": "popularity"}, None)]
+    runs += [
+        (f"epsilon {epsilon:g}, tail by {order}", {**GRAM, "beyond_head": order}, epsilon)
+        for epsilon in (1.0, 8.0)
+        for order in orders
+    ]
+    for label, method, epsilon in runs:
+        seeds = 1 if epsilon is None else options.seeds
+        configs = [configured(options.data, method, plan(epsilon, users), seed) for seed in range(seeds)]
+        yield label, lambda configs=configs, label=label: beyond_row(label, configs, parts)
+
+
+def beyond_row(label: str, configs: list[ExperimentConfig], parts: Split) -> dict[str, Any]:
+    """A row of `beyond`."""
+    runs = [Fitted(config, parts) for config in configs]
+    ndcg = [run.by_user("test")["ndcg"] for run in runs]
+    found, outside = [run.beyond() for run in runs], [run.outside_head() for run in runs]
+    heads = [chosen for run in runs if (chosen := run.on_head()) is not None]
+    return {
+        "label": label,
+        "on": "test",
+        "seeds": len(configs),
+        "method": configs[0].method,
+        "items": parts.train.n_items,
+        "head": round(float(np.mean([chosen.sum() for chosen in heads]))) if heads else 0,
+        "ndcg": interval(np.mean(ndcg, 0)),
+        "coverage": round(float(np.mean([one.coverage or 0.0 for one in found])), 5),
+        "popularity_lift": _averaged([_ends(one.popularity_lift) for one in found if one.popularity_lift]),
+        "most_popular_tenth": round(float(np.mean([one.exposure[0] for one in found])), 5),
+        "by_activity": [
+            _averaged([_ends(one) for one in tenth]) for tenth in zip(*(one.by_activity for one in found), strict=True)
+        ],
+        "outside_head": {
+            name: _averaged([one[name] for one in outside]) if isinstance(value, list) else value
+            for name, value in outside[0].items()
+        },
     }
 
 
@@ -325,7 +422,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a part, or what is missing of it, and print its table."""
-    parts = {"table": table, "wire": wire, "cost": cost}
+    parts = {"table": table, "beyond": beyond, "wire": wire, "cost": cost}
     data = {"default": "ml-1m", "choices": SPLITS}
     parser = harness.parser(__file__, __doc__, parts=parts, data=data, seeds=3, only=[])
     add_arguments(parser)

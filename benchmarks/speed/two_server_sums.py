@@ -2,16 +2,16 @@
 
     python -m benchmarks.speed.two_server_sums [--only protocol]
 
-Run from the repository root. `shares`: every device of a round splits its vector, any 30 % are silent, of a hundred of
-the others one part is lost, and the two sums of shares are compared with the true sum over the uploads that are whole;
-parts are neither sealed nor signed. `protocol`: the same with everything that a deployment does. `cost`: one upload and
-its share of the servers' work, without a proof of the norm and with one. Seconds are of the processor; all parties are
-in this process.
+Run from the repository root; a count that was stopped goes on. `shares`: every device of a round splits its vector, any
+30 % are silent, of a hundred of the others one part is lost, and the two sums of shares are compared with the true sum
+over the uploads that are whole; parts are neither sealed nor signed. `protocol`: the same with everything that a
+deployment does. `cost`: one upload and its share of the servers' work, without a proof of the norm and with one.
+Seconds are of the processor; all parties are in this process.
 """
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,8 @@ from secure_agg.two_server import Identity, KeyPair, SumClient, SumServer, SumTe
 
 DEVICES, SILENT, LOST = 1000, 0.3, 100
 BITS, LENGTH = 32, 32
-ROUNDS = {"shares": 10_000, "protocol": 500}
+ROUNDS, PIECE = 10_000, 50
+"""Rounds of either kind, and after how many of them the count is kept."""
 LENGTHS = (1_000, 10_000, 100_000, 1_000_000)
 NORM = 1 << 12
 """Bound on the norm in steps, where it is proven."""
@@ -137,26 +138,40 @@ def cost(length: int, norm: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def count_wrong_sums(
+    record: harness.Record, name: str, one_round: Callable[[np.random.Generator, int, Parties], bool], seed: int
+) -> None:
+    """Go on counting where a session before this one stopped, with new keys."""
+    setting = {
+        "devices": DEVICES, "silent": SILENT, "lost_parts": LOST, "length": LENGTH, "bits": BITS, "seed": seed
+    }  # fmt: skip
+    row = record.results.get(name, {})
+    if {key: row.get(key) for key in setting} != setting:
+        row = {"rounds": 0, **setting, "wrong_sums": 0, "cpu_s": 0.0}
+    if row["rounds"] >= ROUNDS:
+        return
+    parties = Parties(DEVICES, LENGTH)
+    while row["rounds"] < ROUNDS:
+        start, numbers = time.process_time(), range(row["rounds"], min(row["rounds"] + PIECE, ROUNDS))
+        wrong = sum(not one_round(np.random.default_rng([seed, number]), number, parties) for number in numbers)
+        row = row | {
+            "rounds": numbers.stop, "wrong_sums": row["wrong_sums"] + wrong,
+            "cpu_s": round(row["cpu_s"] + time.process_time() - start, 1),
+        }  # fmt: skip
+        record.put(row, name)
+
+
 PUBLIC = KeyPair.generate().public, KeyPair.generate().public
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure what the command line names and is not measured yet."""
     options = harness.parse(harness.parser(__file__, __doc__, only=None, seed=0), arguments)
-    record = harness.Record("two_server_sums", options, {})
-    for name, rounds in ROUNDS.items():
-        if not harness.chosen(name, options.only) or name in record.results:
-            continue
-        one_round, parties = (shares, protocol)[name == "protocol"], Parties(DEVICES, LENGTH)
-        start, wrong = time.process_time(), 0
-        for number in range(rounds):
-            wrong += not one_round(np.random.default_rng([options.seed, number]), number, parties)
-        record.put(
-            {"rounds": rounds, "devices": DEVICES, "silent": SILENT, "lost_parts": LOST, "length": LENGTH,
-             "bits": BITS, "seed": options.seed, "wrong_sums": wrong,
-             "cpu_s": round(time.process_time() - start, 1)},
-            name,
-        )  # fmt: skip
+    # In a file of their own: sessions on other machines may add to a count, and to no timing.
+    counts, record = harness.Record("two_server_rounds", options, {}), harness.Record("two_server_sums", options, {})
+    for name, one_round in (("shares", shares), ("protocol", protocol)):
+        if harness.chosen(name, options.only):
+            count_wrong_sums(counts, name, one_round, options.seed)
     for length in LENGTHS:
         for kind, norm in (("cost", 0), ("cost with proof", NORM)):
             if harness.chosen(kind, options.only) and f"{kind}, {length}" not in record.results:

@@ -1,4 +1,4 @@
-/** A person's own device: recommendations and the private step of `private-gram`, without Python and without a library. */
+/** A person's own device: recommendations and the private step of `private-gram` and `popularity`, without Python and without a library. */
 export * from "./bytes.js";
 export * from "./crypto.js";
 export * from "./federation.js";

@@ -6,6 +6,7 @@
  */
 import { insist, shown } from "./bytes.js";
 import { BETA, fraction, insistOnTable, roundedNormBound, tailBound } from "./noise.js";
+const STEPS = { "private-gram": ["popularity", "gram"], popularity: ["count"] };
 const ORDERS = [...Array(254).keys()].map((order) => order + 2).concat([300, 400, 600, 1000, 2000, 5000, 10000, 100000]);
 const MOST_QUERIES = 16;
 const FAILURE = Math.log(2 ** -40);
@@ -18,12 +19,12 @@ const LIMITS = {
 /** Terms as they were announced, every number within its range and nothing besides. */
 export function parseTerms(given) {
     const terms = fields(given, "the terms", {
-        format: [1], method: ["private-gram"], law: ["skellam"],
+        format: [1], method: Object.keys(STEPS), law: ["skellam"],
     }, ["beta", "rounds", "clip_norm", "delta", "min_honest", "colluding", "cohort", "bits"], ["queries"]);
     const asked = Array.isArray(terms.queries) ? terms.queries.length : 0;
     insist(asked > 0 && asked <= MOST_QUERIES, `the terms name no query, or more than ${MOST_QUERIES}: do not take part`);
     for (const query of terms.queries) {
-        fields(query, "a query", { name: ["popularity", "gram"], diagonal: [true, false] }, [
+        fields(query, "a query", { name: STEPS[terms.method], diagonal: [true, false] }, [
             "coordinates", "weight", "share", "grid", "total_variance",
         ], [], ["head_popularity"]);
         if (query.name === "gram")

@@ -12,6 +12,8 @@ export function contribution(history, terms, query, head) {
     const bound = clipOf(terms, query);
     if (query.name === "popularity")
         return unitHistory(history, query.coordinates, query.weight, bound);
+    if (query.name === "count")
+        return unitHistory(history, query.coordinates, query.weight, bound, 1);
     insist(head !== undefined, "a query for the Gram matrix came without its head");
     const { diagonal, weight, head_popularity: beside } = query;
     const out = beside === undefined

@@ -1,5 +1,6 @@
 /**
- * What one history contributes, and how it is scored: `private-gram` on one device.
+ * What one history contributes, and how it is scored: `private-gram` on one device, and `popularity`, which is its case of
+ * no head.
  *
  * With x the 0/1 row of own items on the head, |x| of them, pi the head's shares and s its scale (all float32):
  *
@@ -47,12 +48,15 @@ export function shrinkFactor(norm: number, bound: number): number {
 }
 
 /**
- * The unit vector along the own items, of `items` numbers, clipped so that `weight` times it is within `bound`. An item
- * beyond these has no place in it: to refuse would tell a server that shortens the catalogue who has such an item.
+ * The vector along the own items, of `items` numbers and of length 1 unless the `value` of each is given, clipped so that
+ * `weight` times it is within `bound`. An item beyond these has no place in it: to refuse would tell a server that shortens
+ * the catalogue who has such an item.
  */
-export function unitHistory(history: ReadonlySet<number>, items: number, weight: number, bound: number): Float32Array {
+export function unitHistory(
+  history: ReadonlySet<number>, items: number, weight: number, bound: number,
+  value = f32(WITHIN / Math.sqrt(history.size)),
+): Float32Array {
   const out = new Float32Array(items);
-  const value = f32(WITHIN / Math.sqrt(history.size));
   for (const item of history) if (item < items) out[item] = value;
   const factor = shrinkFactor(weight * Math.sqrt(squared(out)), bound);
   return factor === 1 ? out : out.map((one) => f32(one * factor));
@@ -115,6 +119,14 @@ export function insistOnHead({ head, shares, scale }: Head, side: number): void 
   insist(new Set(head).size === side && head.every((item) => item >= 0), "the head names an item twice, or one that is none");
   const sound = (one: number): boolean => one >= 0 && one < Infinity;
   insist(shares.every(sound) && scale.every(sound), "the head holds numbers that are not finite and positive");
+}
+
+/** The model of `popularity`: no head, and all items in the order of their counts, as a share of the largest. */
+export function popular(counts: Float32Array): Tensors {
+  const most = counts.reduce((largest, one) => Math.max(largest, one), 1);
+  const none = { head: new Int32Array(), beyond: new Int32Array() };
+  const [shares, scale, weights, beyondShares, beyondWeights] = Array.from({ length: 5 }, () => new Float32Array());
+  return { ...none, shares, scale, weights, beyondShares, beyondWeights, order: counts.map((one) => f32(one / most)) };
 }
 
 /** Scores of the whole catalogue for one history, float32. */

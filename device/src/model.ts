@@ -1,11 +1,12 @@
 /** The published model: downloaded from wherever it is served, checked to the last byte, and asked on the device. */
 
 import { bounded, Bytes, insist, insistOnLittleEndian, refusal, sha256, shown } from "./bytes.js";
-import { insistOnHead, ranked, scores, Tensors } from "./history.js";
+import { insistOnHead, popular, ranked, scores, Tensors } from "./history.js";
 
 export const FORMAT = 1;
 const [MOST_ITEMS, LONGEST] = [2 ** 24, 2 ** 30];
-const METHODS = ["private-gram", "private-gram-year"];
+const POPULARITY = "popularity";
+const METHODS = ["private-gram", "private-gram-year", POPULARITY];
 const KINDS = { float32: Float32Array, int32: Int32Array };
 
 /** What is guaranteed, as far as a page shows it. */
@@ -79,7 +80,7 @@ export class Model {
     };
     const manifest = object(await part("manifest.json", version), "manifest.json") as Manifest;
     insist(manifest.format === FORMAT, `the model is of format ${shown(manifest.format)}, and this device reads ${FORMAT}`);
-    insist(METHODS.includes(manifest.method), `the model is of ${shown(manifest.method)}: this device computes ${METHODS[0]}`);
+    insist(METHODS.includes(manifest.method), `the model is of ${shown(manifest.method)}: this device computes ${METHODS}`);
     const [arrays, named] = [members(manifest.arrays, "the arrays"), members(manifest.files, "the files")];
     const json = async (name: string): Promise<unknown> => object(await part(name, String(named.get(name))), name);
     const items = (await json("items.json")) as { ids: string[]; titles: (string | null)[] | null };
@@ -111,8 +112,7 @@ export class Model {
       insist(whole(size, manifest.items), `the array ${name} is of ${shown(size)} items: do not use this server`);
       return size;
     };
-    const [side, beyond] = [sizeOf("head"), sizeOf("beyond")];
-    const tensors: Tensors = {
+    const gram = async (side: number, beyond: number): Promise<Tensors> => ({
       head: await array("head", "int32", [side]),
       shares: await array("shares", "float32", [side]),
       scale: await array("scale", "float32", [side]),
@@ -121,8 +121,10 @@ export class Model {
       beyond: await array("beyond", "int32", [beyond]),
       beyondShares: await array("beyond_shares", "float32", [beyond]),
       beyondWeights: await array("beyond_weights", "float32", [beyond, side]),
-    };
-    insistOnHead(tensors, side);
+    });
+    const tensors = manifest.method === POPULARITY
+      ? popular(await array("counts", "float32", [manifest.items, 1])) : await gram(sizeOf("head"), sizeOf("beyond"));
+    insistOnHead(tensors, tensors.head.length);
     insist(
       [tensors.head, tensors.beyond].every((list) => list.every((item) => item >= 0 && item < manifest.items)),
       "the head names an item that is not in the catalogue: do not use this server",

@@ -9,11 +9,12 @@ import { insist, shown } from "./bytes.js";
 import { BETA, fraction, insistOnTable, roundedNormBound, tailBound } from "./noise.js";
 
 /**
- * One sum that is asked for. `head_popularity`, the weight of a second block, asks for the unit vector along the own items
+ * One sum that is asked for: of `private-gram` unit histories or the Gram matrix, of `popularity` a one for every own item.
+ * `head_popularity`, the weight of a second block, asks for the unit vector along the own items
  * on the head beside the Gram matrix; the two are clipped to one norm, and `coordinates` and `share` are of both.
  */
 export type QueryTerms = {
-  name: "popularity" | "gram";
+  name: "popularity" | "gram" | "count";
   coordinates: number;
   diagonal: boolean;
   weight: number;
@@ -26,7 +27,7 @@ export type QueryTerms = {
 /** Everything that decides what leaves a device, and what protects it. */
 export type Terms = {
   format: 1;
-  method: "private-gram";
+  method: "private-gram" | "popularity";
   law: "skellam";
   beta: number;
   rounds: number;
@@ -38,6 +39,8 @@ export type Terms = {
   bits: number;
   queries: QueryTerms[];
 };
+
+const STEPS = { "private-gram": ["popularity", "gram"], popularity: ["count"] };
 
 /** What a person allows. */
 export type Policy = { epsilonPerYear: number; deltaPerYear: number; leastCohort: number; leastHonest: number };
@@ -55,12 +58,12 @@ const LIMITS: Record<string, [number, number, boolean]> = {
 /** Terms as they were announced, every number within its range and nothing besides. */
 export function parseTerms(given: unknown): Terms {
   const terms = fields(given, "the terms", {
-    format: [1], method: ["private-gram"], law: ["skellam"],
+    format: [1], method: Object.keys(STEPS), law: ["skellam"],
   }, ["beta", "rounds", "clip_norm", "delta", "min_honest", "colluding", "cohort", "bits"], ["queries"]) as Terms;
   const asked = Array.isArray(terms.queries) ? terms.queries.length : 0;
   insist(asked > 0 && asked <= MOST_QUERIES, `the terms name no query, or more than ${MOST_QUERIES}: do not take part`);
   for (const query of terms.queries) {
-    fields(query, "a query", { name: ["popularity", "gram"], diagonal: [true, false] }, [
+    fields(query, "a query", { name: STEPS[terms.method], diagonal: [true, false] }, [
       "coordinates", "weight", "share", "grid", "total_variance",
     ], [], ["head_popularity"]);
     if (query.name === "gram") sideOf(query);

@@ -16,6 +16,7 @@ export function contribution(
 ): Float32Array {
   const bound = clipOf(terms, query);
   if (query.name === "popularity") return unitHistory(history, query.coordinates, query.weight, bound);
+  if (query.name === "count") return unitHistory(history, query.coordinates, query.weight, bound, 1);
   insist(head !== undefined, "a query for the Gram matrix came without its head");
   const { diagonal, weight, head_popularity: beside } = query;
   const out = beside === undefined

@@ -22,6 +22,7 @@ test("terms out of range, contradicting themselves or unknown are refused", () =
     [with_({ bits: 64 }), /bits = 64/], [with_({ queries: [] }), /no query/], [query({ share: 0.9 }), /add up to/],
     [query({ grid: 1e-9 }), /another grid|too fine|does not fit/], [with_({ bits: 20 }), /does not fit 20 bits/],
     [query({ total_variance: -1 }), /total_variance/], [query({ total_variance: 1e300 }), /total_variance/], [with_({ beta: 0.5 }), /beta/], [query({ name: "all" }), /name = all/],
+    [query({ name: "count" }), /name = count/], [with_({ method: "popularity" }), /name = popularity/],
   ]) assert.throws(() => device.parseTerms(bad), why);
 });
 

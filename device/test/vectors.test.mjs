@@ -31,6 +31,18 @@ test("scores are equal to the last bit, and lists in their order, ties included"
   }
 });
 
+test("scores of popularity are equal to the last bit, and lists in their order", () => {
+  const { histories, popularity } = vectors("recommending");
+  for (const { counts, scores, lists } of popularity) {
+    const tensors = device.popular(floats(counts));
+    histories.forEach((history, at) => {
+      const found = device.scores(new Set(history), tensors);
+      assert.equal(bytes(found), scores[at]);
+      assert.deepEqual(device.ranked(new Set(history), found, found.length), lists[at]);
+    });
+  }
+});
+
 test("what a history says, its noise and its ring elements are equal to the last bit", async () => {
   const { histories, head, cases } = vectors("uploading");
   const onHead = { head: wholes(head.head), shares: floats(head.shares), scale: floats(head.scale) };

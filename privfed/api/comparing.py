@@ -16,7 +16,7 @@ from privfed.audit.report.compare import compare as lay_side_by_side
 from privfed.audit.report.conclusions import conclude
 from privfed.audit.report.records import AuditReport, read_report
 
-_WHAT = ("utility", "epsilon", "bound", "attack")
+_WHAT = ("utility", "coverage", "epsilon", "bound", "attack")
 
 
 @dataclass(frozen=True, slots=True)

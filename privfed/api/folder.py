@@ -5,11 +5,12 @@ import shutil
 import tempfile
 import weakref
 from pathlib import Path
+from typing import Any
 
 from privfed import __version__
 from privfed.api.errors import UseError
 from privfed.data import Interactions
-from privfed.experiment.folder import CHECKPOINT, FORMAT, GUARANTEE, RECORD, FolderRecord
+from privfed.experiment.folder import CHECKPOINT, DEVICES, FORMAT, GUARANTEE, RECORD, DevicesRecord, FolderRecord
 from privfed.privacy import configure
 
 
@@ -35,18 +36,39 @@ def read_record(folder: Path) -> FolderRecord:
         raise UseError(f"{folder} holds no run: give a folder that Run.save or 'privfed run' wrote") from None
     except ValueError as error:
         raise UseError(f"{folder / RECORD} is damaged ({error}): train again") from error
+    record = configure(FolderRecord, _in_format(content, folder))
+    if record.kind != "run":
+        raise UseError(f"{folder} holds an audit: give the folder of a run")
+    if not ((folder / CHECKPOINT).exists() and (folder / GUARANTEE).exists()):
+        raise UseError(f"the run in {folder} is not finished: let 'privfed run' resume it, or train again")
+    return record
+
+
+def read_devices_record(folder: Path) -> DevicesRecord:
+    """The record of a finished run over devices.
+
+    Raises:
+        UseError: it was aborted, is damaged, or is in another format.
+    """
+    try:
+        content = json.loads((folder / DEVICES).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UseError(f"{folder / DEVICES} is damaged ({error}): bring back the file as it was written") from error
+    record = configure(DevicesRecord, _in_format(content, folder))
+    if record.ended is None:
+        raise UseError(f"the run in {folder} was aborted and published no model: let devices run again")
+    return record
+
+
+def _in_format(content: Any, folder: Path) -> Any:
+    """The content of a record, unless it is in another format."""
     version = content.get("format") if isinstance(content, dict) else None
     if version != FORMAT:
         raise UseError(
             f"{folder} is in format {version}, and privfed {__version__} reads format {FORMAT}: use the version that "
             f"wrote it, or train again"
         )
-    record = configure(FolderRecord, content)
-    if record.kind != "run":
-        raise UseError(f"{folder} holds an audit: give the folder of a run")
-    if not ((folder / CHECKPOINT).exists() and (folder / GUARANTEE).exists()):
-        raise UseError(f"the run in {folder} is not finished: let 'privfed run' resume it, or train again")
-    return record
+    return content
 
 
 def check_data(record: FolderRecord, data: Interactions, folder: Path) -> None:

@@ -7,7 +7,7 @@ from privfed.dossier.making import EVIDENCE
 from privfed.dossier.manifest import MANIFEST, SIGNATURES, differences, read_manifest
 from privfed.dossier.reading import read, read_if_there
 from privfed.dossier.signature import ROLES
-from privfed.experiment.folder import GUARANTEE, RECORD
+from privfed.experiment.folder import DEVICES, GUARANTEE, RECORD
 
 
 def dossier_files(folder: Path, run: Path) -> tuple[str, dict[str, bytes]]:
@@ -24,7 +24,7 @@ def dossier_files(folder: Path, run: Path) -> tuple[str, dict[str, bytes]]:
     manifest, digest = read_manifest(folder)
     if problems := differences(folder, manifest):
         raise UseError(f"{folder} is not what was made ({'; '.join(problems)}): make the dossier again")
-    for name in (RECORD, GUARANTEE):
+    for name in (DEVICES if (run / DEVICES).exists() else RECORD, GUARANTEE):
         if manifest.files.get(f"{EVIDENCE}/{name}") != read(run, name).sha256:
             raise UseError(f"{folder} is about another run than {run}: give the dossier that was made of it")
     content = {name: read(folder, name).content for name in (*manifest.files, MANIFEST)}

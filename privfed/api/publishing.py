@@ -16,7 +16,7 @@ quality and no seed is.
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,12 +30,13 @@ from privfed import __version__
 from privfed.api.errors import UseError
 from privfed.api.exporting import NOT_FOR
 from privfed.api.published_dossier import dossier_files
-from privfed.api.recommending import why_not_from_history
+from privfed.api.recommending import codes_of, described, ranked, why_not_from_history
 from privfed.compute.devices import all_on_host
+from privfed.methods import method
+from privfed.privacy import Guarantee
 
 if TYPE_CHECKING:
     from privfed.api.result import TrainedRun
-    from privfed.privacy import Guarantee
     from privfed.setup.assembly import Assembly
 
 FORMAT = 1
@@ -76,7 +77,7 @@ class PublishedModel:
         cls,
         trained: "Assembly",
         rounds: int,
-        guarantee: "Guarantee",
+        guarantee: Guarantee,
         items: Mapping[str, Any],
         about: Mapping[str, Any],
     ) -> "PublishedModel":
@@ -159,6 +160,46 @@ class PublishedModel:
         if wrong or _digest(files[f"{MODELS}/{version}/{MANIFEST}"]) != version:
             raise UseError(f"{inside / (wrong or [MANIFEST])[0]} is not what its version names: export the model again")
         return cls(version, files | {LATEST: latest})
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Its card: what it was made of."""
+        return dict(json.loads(self._file("card.json")))
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is guaranteed."""
+        return Guarantee.model_validate_json(self._file("guarantee.json"))
+
+    def recommend(self, history: Sequence[Any], k: int = 10) -> pd.DataFrame:
+        """The best `k` items for item ids that somebody has, from the files alone, as a device finds them.
+
+        Raises:
+            UseError: an item is not in the catalogue, there is none, or nothing here computes the model.
+        """
+        known, manifest = json.loads(self._file("items.json")), json.loads(self._file(MANIFEST))
+        make = method(manifest["method"]).history_model
+        if make is None:
+            raise UseError(f"{manifest['method']} does not answer from a history: use a model of private-gram")
+        ids, titles = pd.Index(known["ids"]), known["titles"]
+        codes = codes_of(ids, history, "item", self.about["data"])
+        own = np.zeros((1, len(ids)), np.float32)
+        own[0, codes] = 1
+        scores = make(self._tensors(manifest["arrays"]))(torch.from_numpy(own)).double().numpy()
+        [best] = ranked(scores, own > 0, k)
+        return described(ids, None if titles is None else np.array(titles, object), *best)
+
+    def _tensors(self, arrays: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Public tensors by name; places of items are whole numbers of 64 bits, as torch takes them."""
+        found = {}
+        for name, listed in arrays.items():
+            kind = np.dtype(listed["dtype"]).newbyteorder("<")
+            values = np.frombuffer(self._file(f"{name}.bin"), kind).reshape(listed["shape"])
+            found[name] = torch.from_numpy(values.astype(np.int64 if kind.kind == "i" else kind.newbyteorder("=")))
+        return found
+
+    def _file(self, name: str) -> bytes:
+        return self.files[f"{MODELS}/{self.version}/{name}"]
 
     def write(self, folder: Path) -> None:
         """Write the tree, the pointer to the newest version last; versions that are there already stay.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Float64, Int64
 
 from privfed.api.errors import UseError
 from privfed.data import Histories, Interactions
@@ -24,7 +24,7 @@ def for_users(experiment: Experiment, data: Interactions, users: Sequence[Any], 
     Raises:
         UseError: a user is not in the data, or the model's scores are not finite.
     """
-    codes = _codes(data.user_ids, users, "user", data.name)
+    codes = codes_of(data.user_ids, users, "user", data.name)
     ids = data.user_ids.take(codes)
     rows = experiment.parts.rows_of(codes, data.user_ids)
     lists = _best(experiment, data, rows, experiment.parts.train.mask(rows), k, t)
@@ -37,7 +37,7 @@ def for_history(experiment: Experiment, data: Interactions, history: Sequence[An
     Raises:
         UseError: an item is not in the catalogue, there is none, or the method cannot answer from a history.
     """
-    items = pd.unique(_codes(data.item_ids, history, "item", data.name))
+    items = pd.unique(codes_of(data.item_ids, history, "item", data.name))
     own = Histories.from_pairs(np.zeros(len(items), np.int64), items, 1, data.n_items)
     return _best(_with_newcomer(experiment, own), data, np.array([0]), own.mask(np.array([0])), k, t)[0]
 
@@ -74,26 +74,37 @@ def _with_newcomer(experiment: Experiment, own: Histories) -> Experiment:
 def _best(
     experiment: Experiment, data: Interactions, users: Ids, trained_on: Bool[np.ndarray, "n items"], k: int, t: int
 ) -> list[pd.DataFrame]:
-    """Lists in the order of `users`; equal scores stand in the order of item ids."""
+    """Lists in the order of `users`."""
+    scores = experiment.recommend_each(torch.from_numpy(users), t).double().numpy()
+    titles = None if data.item_info is None else data.item_info["title"].to_numpy()
+    return [described(data.item_ids, titles, *one) for one in ranked(scores, trained_on, k)]
+
+
+def ranked(
+    scores: Float64[np.ndarray, "n items"], left_out: Bool[np.ndarray, "n items"], k: int
+) -> list[tuple[Int64[np.ndarray, " _"], Float64[np.ndarray, " _"]]]:
+    """Item numbers of the best `k` of every row and their scores; equal ones stand in the order of numbers.
+
+    Raises:
+        UseError: there is no best.
+    """
     if k < 1:
         raise UseError(f"k={k} asks for no items: give a whole number of at least 1")
-    scores = experiment.recommend_each(torch.from_numpy(users), t).double().numpy()
     if not np.isfinite(scores).all():
         raise UseError("the trained model gives scores that are not finite: it diverged, so train again")
-    scores[trained_on] = -np.inf
+    scores[left_out] = -np.inf
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     best = np.take_along_axis(scores, order, axis=1)
-    return [
-        _described(data, items[np.isfinite(row)], row[np.isfinite(row)]) for items, row in zip(order, best, strict=True)
-    ]
+    return [(items[np.isfinite(row)], row[np.isfinite(row)]) for items, row in zip(order, best, strict=True)]
 
 
-def _described(data: Interactions, items: Ids, scores: np.ndarray) -> pd.DataFrame:
-    titles = None if data.item_info is None else data.item_info["title"].to_numpy()[items]
-    return pd.DataFrame({"item": data.item_ids.take(items), "title": titles, "score": scores})
+def described(ids: pd.Index, titles: np.ndarray | None, items: Ids, scores: np.ndarray) -> pd.DataFrame:
+    """item, title and score of item numbers."""
+    named = None if titles is None else titles[items]
+    return pd.DataFrame({"item": ids.take(items), "title": named, "score": scores})
 
 
-def _codes(known: pd.Index, given: Sequence[Any], what: str, name: str) -> Ids:
+def codes_of(known: pd.Index, given: Sequence[Any], what: str, name: str) -> Ids:
     """Codes of original ids, whether these are given as numbers or as texts.
 
     Raises:

@@ -78,7 +78,8 @@ def run(
             single uploads.
         rounds: rounds to train; 100, or 1 for a method that asks once.
         refreshes: publish running totals so many times a year, a round each, for the epsilon of one release
-            (`private-gram`); `split={"arrivals": 52}` lets the data arrive by time.
+            (`private-gram`); `split={"arrivals": 52}` lets the data arrive by time. Lists are noise, below popularity,
+            until `Run.decisions` counts items on the head.
         seed: of parameters, sampling and noise.
         target: the behaviour to recommend, where the data have several.
         split: how held-out items are chosen: a `SplitSpec` or its fields. By default each user's newest item is tested

@@ -48,6 +48,7 @@ from privfed.audit.report.records import (
     GuaranteeRow,
     Interval,
     LedgerLine,
+    ListsRow,
     NotRun,
     ProtocolUsed,
     Run,
@@ -61,6 +62,7 @@ from privfed.audit.report.records import (
 )
 from privfed.compute.devices import HOST, usable
 from privfed.data import Interactions, Split, split
+from privfed.evaluation import EvaluationResult
 from privfed.experiment import Experiment, RunResult
 from privfed.experiment.baseline import gain_over_popularity
 from privfed.privacy.gaussian_dp import squared_mu
@@ -374,12 +376,14 @@ def as_run(
             for part, evaluated in selected.results.items()
             for m in evaluated.metrics
         ],
+        lists=_lists(selected.results["test"]) if "test" in selected.results else None,
         guarantee=GuaranteeRow.model_validate(result.guarantee.model_dump()),
         attacks=findings.rows + by_support,
         support=support,
         empirical=empirical,
         checks=checks,
         attributes=attributes,
+        links=findings.links,
         controls=beside,
         ledger=_ledger(result),
         not_run=undone,
@@ -406,6 +410,14 @@ def _with_canaries(experiment: Experiment, k: int) -> tuple[list[EmpiricalRow], 
         return (audit_wire_canaries if single else audit_canaries)(experiment.config, experiment.parts, k), []
     except CanaryError as reason:
         return [], [NotRun(what=f"canaries for {cell_name(experiment.config)}", why=str(reason))]
+
+
+def _lists(evaluated: EvaluationResult) -> ListsRow | None:
+    """What was recommended; None where it was not measured exactly."""
+    beyond = evaluated.beyond
+    if beyond is None or beyond.coverage is None:
+        return None
+    return ListsRow.model_validate(beyond.model_dump(include={"k", "coverage", "popularity_lift"}))
 
 
 def _ledger(result: RunResult) -> list[LedgerLine]:

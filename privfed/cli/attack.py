@@ -39,6 +39,7 @@ def attack(
     refuse_missing(source)
 
     from privfed.audit.attack_runs.attack_run import attack_run
+    from privfed.audit.report import formatting
     from privfed.audit.report.support_sentences import sentences
     from privfed.cli.show import card_line
     from privfed.cli.show_audit import attack_tables, leak_table
@@ -61,11 +62,13 @@ def attack(
         "plan": config.privacy.name,
         "synthetic": synthetic,
         "attacks": [row.model_dump(mode="json") for row in rows],
+        "links": [row.model_dump(mode="json") for row in findings.links],
         "notices": list(findings.notices),
         "support": None if leak is None else leak.model_dump(mode="json"),
     }
     write_json(directory / "attacks.json", document)
     screen.result(*attack_tables(rows, synthetic=synthetic))
+    screen.result(*(f"Links: {formatting.link(row)}." for row in findings.links))
     screen.result(*(f"Note: {notice}." for notice in findings.notices))
     if leak is not None:
         screen.result(leak_table(leak, rows, synthetic=synthetic))

@@ -183,7 +183,8 @@ def _controls(names: str) -> list[str]:
     """The controls that a list between commas names."""
     from privfed.setup.controls import CONTROLS
 
-    return {"all": list(CONTROLS), "none": []}.get(names, [name.strip() for name in names.split(",")])
+    named: dict[str, list[str]] = {"all": [*CONTROLS], "none": []}
+    return named.get(names, [name.strip() for name in names.split(",")])
 
 
 def _check(cells: "Sequence[ExperimentConfig]", parts: "Split", screen: Screen) -> None:

@@ -27,7 +27,7 @@ def compare(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Compare the methods and settings that two audits have in common: quality, epsilon, strongest attack, traffic.
+    """Compare what two audits have in common: quality, catalogue shown, epsilon, strongest attack, traffic.
 
     Differences come with 95 % intervals. Where data, split or protocol are not the same, a box says so first: such
     differences are no effect of a method or a mechanism.
@@ -83,6 +83,7 @@ def compare(
                     "setting": pair.a.setting.slug,
                     "note": pair.note,
                     "utility": _document(pair.utility),
+                    "coverage": _document(pair.coverage),
                     "epsilon": _document(pair.epsilon),
                     "lower_bound": _document(pair.bound),
                     "attack": _document(pair.attack),

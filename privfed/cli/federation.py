@@ -76,7 +76,7 @@ def verify(
 def rotate(
     folder: Folder,
     party: Annotated[
-        str, typer.Argument(metavar="PARTY", help="Name of an organisation, or server.", show_default=False)
+        str, typer.Argument(metavar="PARTY", help="Name of an organisation, server or helper.", show_default=False)
     ],
     public: Annotated[
         str, typer.Argument(metavar="KEY", help="Its new public key, or the file of it.", show_default=False)
@@ -146,6 +146,7 @@ def _say(folder: Path, federation: "FederationFile", screen: Screen, *, members:
     screen.result(f"{federation.name}, version {federation.version}, is signed")
     if members:
         rows = [("server", federation.server, "")]
+        rows += [("helper", federation.helper, "")] if federation.helper else []
         rows += [(o.name, o.key, str(len(federation.users(n)))) for n, o in enumerate(federation.organisations)]
         screen.result(plain_table(f"Digest {federation.digest}", ("party", "key", "users"), rows))
     else:

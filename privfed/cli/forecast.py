@@ -19,13 +19,13 @@ def forecast(
         float, typer.Option("--history", metavar="H", help="Mean number of items of a person.", show_default=False)
     ],
     epsilon: Annotated[
-        float,
+        float | None,
         typer.Option("--epsilon", metavar="E", help="Total of a person over all refreshes.", show_default=False),
-    ],
-    refreshes: Annotated[int, typer.Option("--refreshes", metavar="K", help="Models within that epsilon.")] = 1,
-    stays_true: Annotated[
-        float, typer.Option("--stays-true", metavar="S", help="Part of a release that holds at the next one.")
-    ] = 1.0,
+    ] = None,
+    tiers: Annotated[str | None, options.Tiers] = None,
+    refreshes: Annotated[
+        int, typer.Option("--refreshes", metavar="K", help="Publish running totals K times within that epsilon.")
+    ] = 1,
     dropout: Annotated[
         float, typer.Option("--dropout", metavar="P", help="Share of devices that do not answer.")
     ] = 0.0,
@@ -60,8 +60,8 @@ def forecast(
 
     screen = Screen(as_json, quiet)
     found = outlook(
-        people=people, items=items, history=history, epsilon=epsilon, refreshes=refreshes, stays_true=stays_true,
-        dropout=dropout, trust=trust, described=described, sample=sample, popularity=popularity,
+        people=people, items=items, history=history, epsilon=epsilon, tiers=tiers, refreshes=refreshes, dropout=dropout,
+        trust=trust, described=described, sample=sample, popularity=popularity,
     )  # fmt: skip
     screen.document(asdict(found))
     screen.result(*str(found).splitlines())

@@ -45,7 +45,8 @@ def run(
         typer.Option(
             "--refreshes",
             metavar="K",
-            help="Publish running totals K times a year, a round each, for the epsilon of one release: private-gram.",
+            help="Publish running totals K times a year, a round each, for the epsilon of one release: private-gram. "
+            "Lists are noise, below popularity, until items are on its head.",
             show_default=False,
         ),
     ] = None,

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from privfed.cli import options
-from privfed.cli.device_federation import PUBLIC
 from privfed.cli.screen import Screen
 
 EXAMPLE = "Example: privfed serve runs/gram --port 8000, or --export public for any static host"
@@ -44,12 +43,13 @@ def serve(
     Reading only, without TLS, on 127.0.0.1: put a proxy before it. Nothing that is asked for is written down. Numbers
     of quality are served with a dossier only, since no guarantee covers exact ones.
     """
+    from privfed.api.loading import load_run
     from privfed.api.publishing import LASTING, PublishedModel
-    from privfed.api.result import load_run
+    from privfed.experiment.folder import PUBLISHED
 
     screen = Screen(as_json, quiet)
     with screen.working("Reading the run"):
-        exported = directory / PUBLIC
+        exported = directory / PUBLISHED
         model = PublishedModel.read(exported) if exported.is_dir() else PublishedModel.from_run(load_run(directory))
         model = model if dossier is None else model.with_dossier(dossier, directory)
     if dossier is not None:

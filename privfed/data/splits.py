@@ -120,6 +120,22 @@ class Split:
         """
         return codes if self.donors is None else self.donors.rows_of(codes, ids)
 
+    def subset(self, users: Int64[np.ndarray, "n"]) -> "Split":
+        """The same catalogue with these users alone, and without their ratings, attributes, donors and arrivals."""
+        train, valid, test = (rows.subset(users) for rows in (self.train, self.valid, self.test))
+        return replace(
+            self,
+            train=train,
+            valid=valid,
+            test=test,
+            users_without_holdout=int((test.counts == 0).sum()),
+            auxiliary={name: rows.subset(users) for name, rows in self.auxiliary.items()},
+            ratings=None,
+            attributes=None,
+            donors=None,
+            arrived=None,
+        )
+
     def without(self, users: Int64[np.ndarray, "donors"]) -> "Split":
         """The split of everybody else, with the training items of `users` (ascending) kept as those of donors."""
         stays = np.ones(self.train.n_users, dtype=bool)

@@ -8,6 +8,7 @@ A ledger has no dates. The day of a run is the last change of its file, as the f
 """
 
 import math
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from privfed.dossier.sources.node import is_node, ledger_names, node_ledger, rea
 from privfed.dossier.sources.run import date_of
 from privfed.engines.nodes.budget import counted_as
 from privfed.engines.nodes.record import RunCost
-from privfed.experiment.folder import CHARGES, GUARANTEE, RECORD, FolderRecord
+from privfed.experiment.folder import CHARGES, DEVICES, GUARANTEE, RECORD, FolderRecord
 from privfed.privacy import Ledger
 from privfed.privacy.closed_forms import gaussian_epsilon
 from privfed.privacy.gaussian_dp import GaussianDp
@@ -153,7 +154,7 @@ def yearly_budget(
     """
     found: dict[str, PastRun] = {}
     searched, own_data = list(folders), _data_of(evidence)
-    if evidence.kind in ("run", "node"):
+    if evidence.kind != "audit":
         searched.insert(0, evidence.folder)
     for folder in searched:
         for one in _runs_in(folder, evidence):
@@ -224,11 +225,14 @@ def _siblings(evidence: Evidence, data: str) -> list[PastRun]:
 
 
 def _of_run(folder: Path, evidence: Evidence) -> PastRun:
-    file, record = read(folder, CHARGES), read(folder, RECORD).record(FolderRecord)
+    file = read(folder, CHARGES)
+    # What devices hold nobody can digest.
+    over_devices = os.path.lexists(folder / DEVICES)
+    data = None if over_devices else read(folder, RECORD).record(FolderRecord).data_sha256
     ledger = read_ledger(file)
     return _past(
-        folder.name, ledger, date_of(file), record.data_sha256 or "", cited(file, "entries", copied=False),
-        current=evidence.kind == "run" and folder.resolve() == evidence.folder.resolve(),
+        folder.name, ledger, date_of(file), data or "", cited(file, "entries", copied=False),
+        current=evidence.kind in ("run", "devices") and folder.resolve() == evidence.folder.resolve(),
     )  # fmt: skip
 
 

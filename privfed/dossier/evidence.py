@@ -1,4 +1,4 @@
-"""What is known of a run, a setting of an audit or a run of a node: each value with its file, key and digest.
+"""What is known of a run, a setting of an audit or a run of nodes or devices: each value with its file, key and digest.
 
 A value that nobody recorded is None here. It is never guessed: who reads the record says who has to fill the gap.
 """
@@ -14,13 +14,14 @@ from privfed.audit.report.records import (
     EmpiricalRow,
     GuaranteeRow,
     Interval,
+    LinkRow,
     NotRun,
     ObserverRow,
     SupportLeak,
 )
 from privfed.dossier.reading import FileRead
 
-Kind = Literal["run", "audit", "node"]
+Kind = Literal["run", "audit", "node", "devices"]
 T = TypeVar("T")
 
 
@@ -164,6 +165,7 @@ class Evidence:
         inclusion: the strongest attack in the game that random inclusion bits decide.
         empirical: measured epsilons.
         attributes: guesses at attributes of people.
+        links: how well people are found again from their uploads of one round to those of another.
         observers: who may look, and what they found.
         support: what named rows give away.
         checks: tests of what ran against what is claimed.
@@ -203,6 +205,7 @@ class Evidence:
     inclusion: Datum[Attack] | None = None
     empirical: tuple[Datum[EmpiricalRow], ...] = ()
     attributes: tuple[Datum[AttributeRow], ...] = ()
+    links: tuple[Datum[LinkRow], ...] = ()
     observers: tuple[Datum[ObserverRow], ...] = ()
     support: Datum[SupportLeak] | None = None
     checks: tuple[Datum[Check], ...] = ()
@@ -217,6 +220,11 @@ class Evidence:
     def synthetic(self) -> bool:
         """Whether the data were generated: then nothing here is a measurement on people."""
         return self.data is not None and bool(self.data.value.get("synthetic"))
+
+    @property
+    def simulated(self) -> bool:
+        """Whether all parties were in one process: then it protected nobody."""
+        return self.kind in ("run", "audit")
 
     @property
     def main(self) -> Datum[Utility] | None:

@@ -6,9 +6,10 @@ from pathlib import Path
 from privfed.dossier.errors import DossierError
 from privfed.dossier.evidence import Evidence
 from privfed.dossier.sources.audit import REPORT, audit_evidence
+from privfed.dossier.sources.devices import devices_evidence
 from privfed.dossier.sources.node import is_node, node_evidence
 from privfed.dossier.sources.run import run_evidence
-from privfed.experiment.folder import RECORD
+from privfed.experiment.folder import DEVICES, RECORD
 
 
 def gather(folder: Path, setting: str | None = None) -> Evidence:
@@ -28,8 +29,9 @@ def gather(folder: Path, setting: str | None = None) -> Evidence:
         return audit_evidence(folder, setting)
     if is_node(folder):
         return node_evidence(folder, setting)
-    if not os.path.lexists(folder / RECORD):
+    of_devices = os.path.lexists(folder / DEVICES)
+    if not of_devices and not os.path.lexists(folder / RECORD):
         raise DossierError(f"{folder} holds no run, audit or node: give the --out folder of one, or a node's folder")
     if setting is not None:
         raise DossierError(f"{folder} holds one run, which has no setting {setting[:100]!r}: leave --setting out")
-    return run_evidence(folder)
+    return devices_evidence(folder) if of_devices else run_evidence(folder)

@@ -3,6 +3,9 @@
 `config.json` is `{format, kind, privfed, config, columns, data_sha256}`; `metrics.jsonl` has a line for every metric of
 every evaluated round; `ledger.json`, `guarantee.json` and `evaluation.json` come when the run is finished, the last
 with popularity and the card of the data beside the result. Files count rounds from 0.
+
+The folder of a run over people's own devices has no history to load again, nor a checkpoint: `devices.json` says what
+ran, and `public/` is the model that was published; `ledger.jsonl` and `guarantee.json` are as above.
 """
 
 import json
@@ -27,6 +30,7 @@ FORMAT = 1
 RECORD, CHECKPOINT, CLIENT_STATE = "config.json", "checkpoint", "client-state"
 METRICS, CHARGES, LEDGER, GUARANTEE = "metrics.jsonl", "ledger.jsonl", "ledger.json", "guarantee.json"
 EVALUATION = "evaluation.json"
+DEVICES, PUBLISHED = "devices.json", "public"
 Kind = Literal["run", "audit"]
 
 
@@ -57,6 +61,54 @@ class FolderRecord(BaseModel):
 
     def experiment(self) -> ExperimentConfig:
         """The configuration of a run."""
+        return configure(ExperimentConfig, self.config)
+
+
+class DevicesRecord(BaseModel):
+    """What `devices.json` says of a run over people's own devices; nobody is named in it.
+
+    Attributes:
+        format: format of the folder.
+        privfed: version that wrote it.
+        run: its name, as the ledger has it.
+        config: the whole configuration, with the noise that was announced.
+        federation: name of the federation.
+        version: of its file.
+        sha256: of its file.
+        people: devices of the federation.
+        items: of the catalogue.
+        randomness: what noise is drawn from.
+        started: date and time of the announcement, in UTC.
+        ended: of the last sum, likewise; None of a run that was aborted.
+        joined: devices that agreed to take part.
+        summed: devices in every opened sum.
+        unused: stage -> replies that were not used.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: int = FORMAT
+    privfed: str = __version__
+    run: str
+    config: dict[str, JsonValue]
+    federation: str
+    version: int
+    sha256: str
+    people: int
+    items: int
+    randomness: str = "every device draws its share of the noise from its operating system, and no seed exists"
+    started: str
+    ended: str | None = None
+    joined: int = 0
+    summed: tuple[int, ...] = ()
+    unused: dict[str, int] = {}
+
+    def write(self, folder: Path) -> None:
+        """Put the record into `folder`."""
+        write_json(folder / DEVICES, self.model_dump(mode="json"))
+
+    def experiment(self) -> ExperimentConfig:
+        """The configuration."""
         return configure(ExperimentConfig, self.config)
 
 

@@ -9,6 +9,7 @@ epsilons and deltas add up.
 """
 
 import hashlib
+import logging
 import secrets
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,8 @@ from privfed.engines.nodes.record import ActiveRun, Book, RunCost
 from privfed.guard.terms import PERSON, cost_of, summary
 from privfed.privacy import Ledger, PrivacyPlan
 from privfed.privacy.hash_chain import unlink
+
+_log = logging.getLogger("privfed.guard")
 
 _STEP = "train"
 
@@ -81,6 +84,7 @@ class Charging:
             self._kept = ledger, _stamp(self._path(self._run))
             book.add(self._run, number + 1, ledger.head, self._epoch)
             book.save(self._states)
+            self._tell(book, number + 1)
 
     def ledger(self) -> Ledger:
         """The ledger of the current plan."""
@@ -112,6 +116,15 @@ class Charging:
 
     def _path(self, run: str) -> Path:
         return self._folder / f"ledger-{run}.jsonl"
+
+    def _tell(self, book: GuardBook, uploads: int) -> None:
+        """Log how far the budget is spent: numbers of uploads, plans and the policy, and nothing that data decides."""
+        if _log.isEnabledFor(logging.INFO):
+            epsilon, delta = Budget(self._policy, self._earlier(book)).total(cost_of(self._plan, uploads))
+            _log.info(
+                "upload %d of %d; epsilon so far %.4g of %.4g at delta %.2g, over all plans",
+                uploads, book.fits, epsilon, self._policy.max_epsilon, delta,
+            )  # fmt: skip
 
     def _know_what_fits(self, book: GuardBook) -> None:
         """Write down how many uploads fit, once for each plan, policy and state of the other ledgers."""

@@ -17,13 +17,14 @@ from torch import Tensor
 
 from privfed.compute.devices import on_host, placed
 from privfed.contracts import Schema, share_of
+from privfed.guards.noise_look_up import look_up
 from privfed.guards.share_code import integer_code
 from privfed.privacy.errors import PlanError
 from privfed.privacy.mechanisms.base import Mechanism
 from privfed.privacy.mechanisms.masking import weighted
 from privfed.updates import ClientUpdates
 from secure_agg.encoding import FixedPoint, Ring, RingElements, Rounding
-from secure_agg.noise import DistributedMechanism
+from secure_agg.noise import DistributedMechanism, look_up_with
 
 KEY_WORDS = 8
 """Random 32-bit words that key one client's rounding and noise."""
@@ -56,6 +57,7 @@ class RingCode:
         self._fixed: FixedPoint | None = None
         if self.coordinates and masking.noise is not None:
             self.distributed = masking.noised(masking.noise, self.coordinates, max_clients, share)
+            look_up_with(look_up)
         elif self.coordinates:
             self._fixed = masking.fixed_point(max_clients, share)
         self._codes = {name: integer_code(self.ring, name, schema[name], max_clients) for name in self.integer}

@@ -50,7 +50,7 @@ def statements_for(
         sentences = ["Nothing has been released yet, so no privacy has been lost."]
     else:
         sentences = _guaranteed(plan, account, composition)
-        sentences += _accounts(account, composition)
+        sentences += _accounts(account, composition) or _deleting(plan, account)
         sentences += [] if plan.tiers is None else _chosen_budgets(plan, plan.tiers, of_tiers)
         sentences += _limits(plan, account, composition, population)
     return [*sentences, *_rounded(plan), *_always(plan, seeded=seeded)]
@@ -69,6 +69,22 @@ def _accounts(account: AccountedEpsilon, composition: Composition) -> list[str]:
         "Who leaves sends no more, and fades from later totals; what was published stays. Everything published with a "
         f"person and without is within the same factor of {odds(account.epsilon)}, so deleting one takes no retraining "
         "for that bound to hold, and cannot make it smaller.",
+    ]
+
+
+def _deleting(plan: PrivacyPlan, account: AccountedEpsilon) -> list[str]:
+    """What it means to delete a person, where whole users are what is protected."""
+    if plan.mechanism.unit != "user":
+        return []
+    instead = {
+        "replace_one": "with anything else in that person's place",
+        "add_or_remove_one": "without that person",
+        "zero_out_one": "with zeros in that person's place",
+    }[plan.neighbours]
+    return [
+        "Deleting a person recalls nothing: what was released stays, and is within the same factor of "
+        f"{odds(account.epsilon)} of what would have been released {instead}. No retraining is needed for that bound "
+        "to hold, and retraining alone does not undo the release."
     ]
 
 

@@ -167,6 +167,12 @@ def refuse_over_nodes(config: ExperimentConfig) -> None:
     mechanism, method = config.privacy.mechanism, config.registered()
     if (reason := mechanism.node_refusal) is not None:
         raise PlanError(reason)
+    if config.fidelity == "two-servers" and mechanism.masking is None:
+        raise PlanError(
+            f"fidelity = 'two-servers' adds up rounded uploads between two servers, and the plan "
+            f"{config.privacy.name!r} makes no such sum: choose secure-sum or distributed-gaussian, or leave "
+            "fidelity out"
+        )
     if (dependence := method.disclosure.cross_user_dependence(config.settings())) is not None:
         raise PlanError(f"{method.name} as it is set needs everybody's data in one place: {dependence}")
     if (tiers := config.privacy.tiers) is not None and (not tiers.hidden or tiers.named_members):

@@ -92,6 +92,7 @@ class MaskingClient:
             server.
         store: stores snapshots, for clients whose process may end between messages.
         threads: threads for generating masks.
+        key_pair: makes a fresh key pair.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class MaskingClient:
         directory: Mapping[int, bytes] | None = None,
         store: Store | None = None,
         threads: int = 1,
+        key_pair: Callable[[], KeyPair] = KeyPair.generate,
     ) -> None:
         if not 0 <= client < SERVER:
             raise ConfigurationError(f"the client's id is {client}; give one from 0 to {SERVER - 1}")
@@ -120,6 +122,7 @@ class MaskingClient:
         self._directory = directory or {}
         self._store = store
         self._threads = threads
+        self._key_pair = key_pair
         self._state = ClientState(client=int(client), run=run, last_round=int(last_round))
 
     @classmethod
@@ -193,7 +196,7 @@ class MaskingClient:
         with self._abort_on_error():
             self._requirements.check_terms(terms)
             signature = b""
-            mask_pair, channel_pair = KeyPair.generate(), KeyPair.generate()
+            mask_pair, channel_pair = self._key_pair(), self._key_pair()
             if terms.signed:
                 if self._identity is None:
                     raise TermsRefused("the terms are signed and this client was given no identity to sign with")

@@ -5,7 +5,7 @@ directly: the two are equal to the bit, so a simulation of many rounds may use t
 anything from whoever runs this process.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from secure_agg.errors import ConfigurationError, RoundAborted
@@ -14,7 +14,7 @@ from secure_agg.masking.messages import Envelope, Stage
 from secure_agg.masking.requirements import ClientRequirements
 from secure_agg.masking.server import MaskingServer, Requests
 from secure_agg.masking.terms import Terms
-from secure_agg.primitives.keys import Identity
+from secure_agg.primitives.keys import Identity, KeyPair
 from secure_agg.primitives.prg import RingElements
 
 Dropouts = Mapping[Stage, Collection[int]]
@@ -40,6 +40,32 @@ class AggregationResult:
     survivors: tuple[int, ...]
     refusals: Mapping[int, RoundAborted]
     traffic: Mapping[Stage, int]
+
+
+class _SharedKeyPair(KeyPair):
+    """A key pair of this process, where one end of a pair agrees on the secret and the other looks it up."""
+
+    agreed: dict[frozenset[bytes], bytes]
+
+    @classmethod
+    def maker(cls) -> Callable[[], KeyPair]:
+        """What makes the key pairs of one round."""
+        agreed: dict[frozenset[bytes], bytes] = {}
+
+        def make() -> KeyPair:
+            pair = cls.generate()
+            pair.agreed = agreed
+            return pair
+
+        return make
+
+    def agree(self, public: bytes) -> bytes:
+        """As any pair does, or what the other end has agreed on already; it is not asked again."""
+        both = frozenset((self.public, public))
+        known = self.agreed.pop(both, None)
+        if known is None:
+            known = self.agreed[both] = super().agree(public)
+        return known
 
 
 def aggregate(
@@ -75,12 +101,14 @@ def aggregate(
     identities = {client: Identity.generate() for client in vectors} if terms.signed else {}
     directory = {client: identity.public for client, identity in identities.items()}
     server = MaskingServer(terms, min_clients=requirements.min_clients, directory=directory, threads=threads)
+    key_pair = _SharedKeyPair.maker()
     clients = {
         client: MaskingClient(
-            client, requirements, run=terms.run, identity=identities.get(client), directory=directory, threads=threads
+            client, requirements, run=terms.run, identity=identities.get(client), directory=directory, threads=threads,
+            key_pair=key_pair,
         )
         for client in vectors
-    }
+    }  # fmt: skip
     dropped: set[int] = set()
     refusals: dict[int, RoundAborted] = {}
     traffic: dict[Stage, int] = {}

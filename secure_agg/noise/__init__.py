@@ -13,7 +13,7 @@ from secure_agg.noise.mechanism import DistributedMechanism
 from secure_agg.noise.rotation import Rotation, walsh_hadamard
 from secure_agg.noise.rounding import conditional_round, l1_bound, rounded_norm_bound
 from secure_agg.noise.shares import DistributedNoise
-from secure_agg.noise.tables import InverseCdfTable
+from secure_agg.noise.tables import InverseCdfTable, look_up_with, numpy_look_up
 
 __all__ = [
     "DistributedMechanism",
@@ -25,6 +25,8 @@ __all__ = [
     "conditional_round",
     "fit_to_ring",
     "l1_bound",
+    "look_up_with",
+    "numpy_look_up",
     "pmf",
     "rounded_norm_bound",
     "walsh_hadamard",

@@ -9,6 +9,7 @@ Sources: RFC 7748 (X25519), RFC 5869 (HKDF-SHA256), RFC 8032 (Ed25519), NIST SP 
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import Self
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives import hashes
@@ -48,7 +49,7 @@ class KeyPair:
         self.public = private.public_key().public_bytes_raw()
 
     @classmethod
-    def generate(cls) -> "KeyPair":
+    def generate(cls) -> Self:
         """A fresh pair from the operating system's randomness."""
         return cls(X25519PrivateKey.generate())
 

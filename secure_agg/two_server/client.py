@@ -59,7 +59,7 @@ class SumClient:
             StaleMessage: a number that this client answered already, or an earlier one.
             ConfigurationError: elements of another ring or length, or outside the bound.
         """
-        self._check(terms)
+        self.accept(terms)
         terms.ring.check(elements)
         if elements.shape != (terms.length,):
             raise ConfigurationError(f"elements of shape {elements.shape} were given; give ({terms.length},)")
@@ -67,7 +67,12 @@ class SumClient:
         self.last = terms.number
         return make_parts(terms, self.client, self._identity, shares)
 
-    def _check(self, terms: SumTerms) -> None:
+    def accept(self, terms: SumTerms) -> None:
+        """Return quietly where this client would upload under the terms; nothing changes.
+
+        Raises:
+            TermsRefused, StaleMessage: as `upload`.
+        """
         if terms.run != self._run or terms.servers != self._servers or terms.roster != self._roster:
             raise TermsRefused("the terms name another run, other servers or another roster than this client knows")
         if terms.min_clients < self._min_clients:

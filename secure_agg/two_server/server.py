@@ -122,6 +122,11 @@ class SumServer:
         """Clients whose part this server holds."""
         return frozenset(self._held)
 
+    @property
+    def agreed(self) -> tuple[int, ...]:
+        """Clients in the sum that this server released its share of, rising; nobody before."""
+        return self._agreed
+
     def receive(self, part: bytes) -> int:
         """Take in one client's part; returns the client.
 

@@ -133,33 +133,6 @@ def sum_of_local_laplace(epsilon):
 # Faults.
 
 
-def values_above_threshold(epsilon):
-    """Noise decides which values pass, and these pass as they are."""
-
-    def release(rows, generator):
-        total = clip(rows).sum(axis=0)
-        passes = np.abs(total + generator.laplace(0, 2 / epsilon, len(total))) > 0.5
-        return np.where(passes, total, 0.0)
-
-    return release
-
-
-def batch_normalised(epsilon):
-    """Sum and noise divided by the true size of the batch."""
-
-    def release(rows, generator):
-        return gaussian_sum(epsilon)(rows, generator) / max(len(rows), 1)
-
-    return release
-
-
-def absurd_scale(epsilon):
-    def release(rows, generator):
-        return clip(rows, 10.0).sum(axis=0) + generator.normal(0, 1e-3, rows.shape[1])
-
-    return release
-
-
 def noise_on_the_wrong_tensor(epsilon):
     def release(rows, generator):
         total = clip(rows).sum(axis=0)

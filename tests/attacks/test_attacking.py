@@ -162,7 +162,9 @@ def test_uploads_are_attacked_where_they_are_seen_and_devices_always(small_split
     assert {row.tap for row in rows} == {"raw", "wire", "scores"}
     for tap in ("raw", "wire", "scores"):
         assert sum(row.attack == "popularity" and row.scope == ALL_ITEMS for row in rows if row.tap == tap) == 2
-    assert attack_run(tmp_path, done.config, small_split) == RunFindings(rows, None)
+    found = attack_run(tmp_path, done.config, small_split)
+    assert found == RunFindings(rows, None, links=found.links)
+    assert [(row.tap, row.n_users + row.selection_users) for row in found.links] == [("wire", 40)]
 
 
 def test_a_plan_that_hides_uploads_leaves_the_sum_and_what_devices_show(small_split, tmp_path):

@@ -12,7 +12,9 @@ from opacus.grad_sample import GradSampleModule
 from opacus.optimizers import DPOptimizer
 
 from attacks.empirical import mu_from_epsilon
-from attacks.mechanism import Claim, audit_mechanism, module_release, neighbouring_inputs, step_release
+from attacks.mechanism import Claim, audit, audit_mechanism, module_release, neighbouring_inputs, step_release
+from attacks.mechanism.replay import noise_law
+from benchmarks.privacy import historical_faults as shipped
 
 
 def _examples():
@@ -42,9 +44,6 @@ def verdicts(report):
 
 
 FAULTS = {
-    "values above a threshold pass without noise": (m.values_above_threshold, {}, "unnoised outputs"),
-    "divided by the true size of the batch": (m.batch_normalised, {}, "number of users"),
-    "scale absurd at stock defaults": (m.absurd_scale, {}, "influence"),
     "noise on the wrong tensor": (m.noise_on_the_wrong_tensor, {}, "unnoised outputs"),
     "clip per record, ten records per user": (m.gaussian_sum, {"records": 10}, "influence"),
     "clip after averaging": (m.clipped_after_averaging, {}, "influence"),
@@ -64,6 +63,24 @@ def test_a_planted_fault_is_found_where_it_is(name):
     report = audited(make(EPSILON), **options)
     assert report.violated
     assert verdicts(report)[subject] == "violation"
+
+
+@pytest.mark.parametrize("fault", shipped.FAULTS, ids=lambda fault: fault.subject)
+def test_a_fault_that_was_shipped_is_found_where_it_is(fault):
+    assert verdicts(shipped.audited(fault, trials=200))[fault.finding] == "violation"
+
+
+def test_an_absurd_scale_is_measured_and_not_only_rejected():
+    bound = shipped.audited(shipped.FAULTS[-1], trials=1_000).epsilon
+    assert 0.85 * shipped.REPORTED < bound <= shipped.REPORTED
+
+
+def test_a_value_that_passes_now_and_then_is_seen_among_many_noised_ones():
+    def release(rows, generator):
+        total = m.clip(rows).sum(axis=0)
+        return total if generator.random() < 0.2 else total + generator.normal(0, 4, len(total))
+
+    assert "equals" in audited(release, trials=400).finding("influence").sentence
 
 
 @pytest.mark.parametrize("make", [m.gaussian_sum, m.randomness_of_its_own])
@@ -98,10 +115,46 @@ def test_one_call_bounds_epsilon_where_a_record_has_many_coordinates(neighbours)
     claim = Claim(EPSILON, m.DELTA, neighbours=neighbours)
     wrong, right = (
         audited(make(EPSILON), claim, shape=(192,), trials=100, extremes=False).finding("one call")
-        for make in (m.absurd_scale, lambda epsilon: m.gaussian_sum(epsilon / 2))
+        for make in (lambda _: shipped.noised_value_by_value, lambda epsilon: m.gaussian_sum(epsilon / 2))
     )
     assert wrong.verdict == "violation"
     assert right.verdict != "violation"
+
+
+@pytest.mark.parametrize("width", [1, 8, 64, 1024])
+def test_wide_noise_of_few_calls_is_known_for_what_it_is(width):
+    generator = np.random.default_rng(5)
+    assert noise_law(generator.normal(size=(200, width))) == "gaussian"
+    assert noise_law(generator.laplace(size=(200, width))) == "laplace"
+
+
+def one_call(release, claim):
+    return audited(release, claim, shape=(1024,), users=3, trials=100, extremes=False).finding("one call")
+
+
+def test_one_call_sees_more_of_gaussian_noise_where_earlier_calls_showed_it(monkeypatch):
+    claim, wide = Claim(8.0, m.DELTA), m.gaussian_sum(8.0)
+    through_gaussian = one_call(wide, claim)
+    monkeypatch.setattr(audit, "_moves_gaussian_noise", lambda finding: False)
+    through_lines = one_call(wide, claim)
+    assert "GDP" in through_gaussian.method
+    assert "mu-GDP (Gaussian noise, no sampling)" in through_gaussian.method
+    assert "GDP" not in through_lines.method
+    assert through_lines.evidence == through_gaussian.evidence
+    assert 0 < through_lines.epsilon < through_gaussian.epsilon <= claim.epsilon
+
+
+@pytest.mark.parametrize(
+    ("release", "claim"),
+    [
+        (m.sampled_gaussian_sum(8.0), Claim(8.0, m.DELTA)),
+        (m.laplace_sum(8.0), Claim(8.0, m.DELTA)),
+        (m.gaussian_sum(8.0), Claim(8.0)),
+    ],
+    ids=["sampled", "Laplace", "no delta"],
+)
+def test_one_call_assumes_no_gaussian_where_none_was_shown(release, claim):
+    assert "GDP" not in one_call(release, claim).method
 
 
 def test_batch_statistics_in_the_state_are_found():
@@ -209,7 +262,7 @@ def test_a_report_is_the_same_every_time_and_leaves_global_randomness_alone():
 
 
 def test_a_finding_is_reproduced_by_its_two_lines():
-    release = m.absurd_scale(EPSILON)
+    release = shipped.noised_value_by_value
     finding = audited(release).finding("influence")
     names = {"neighbouring_inputs": neighbouring_inputs, "Claim": Claim, "release": release, "numpy": np}
     first, second = finding.reproduction.splitlines()

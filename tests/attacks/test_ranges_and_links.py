@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from attacks import Knowledge, ServerView, ViewError
-from attacks.linkability import linked, measure_links, nearest, neighbour_auc, profiles
+from attacks.linkability import (
+    linked,
+    measure_links,
+    nearest,
+    neighbour_auc,
+    profiles,
+    share_named,
+    smoothed_profiles,
+)
 from attacks.membership import RankOneSign
 from attacks.membership.ranges import balanced_ranges, range_members, range_scores
 from attacks.metrics import user_auc
@@ -73,6 +81,65 @@ def test_services_are_linked_on_the_items_that_both_have(sim):
         linked(first, second[:, :3])
     with pytest.raises(ViewError, match="pseudonyms"):
         measure_links(np.zeros((3, 2)), np.arange(3))
+
+
+@pytest.mark.parametrize("rank", [None, 4])
+@pytest.mark.parametrize("same_people", [True, False])
+def test_disjoint_halves_are_linked_through_other_peoples_histories_and_not_item_by_item(sim, rank, same_people):
+    """Whoever has an item at one service lacks it at the other: profiles item by item repel each other."""
+    rng = np.random.default_rng(6)
+    kinds = rng.random((6, 400)) < 0.2
+    tastes = np.stack([rng.permutation(6)[:2] for _ in range(140)])
+    members = kinds[tastes].any(axis=1) & (rng.random((140, 400)) < 0.6)
+    known, targets = members[40:], members[:40]
+    half = rng.random(targets.shape) < 0.5
+    order = rng.permutation(40)
+    second = (targets & ~half)[order] if same_people else (members[40:80] & ~half)[order]
+    first, second = scores_of(sim, rng, targets & half), scores_of(sim, rng, second)
+    others = known if same_people else members[80:]
+    where = np.argsort(order)
+    plain = measure_links(linked(profiles(first), profiles(second)), where)
+    smooth = [smoothed_profiles(one, others, rank) for one in (first, second)]
+    assert not np.isclose(smooth[0].std(), 0)
+    by_taste = measure_links(linked(*smooth), where)
+    if same_people:
+        assert plain.auc < 0.4
+        assert plain.accuracy <= 0.1
+        assert by_taste.auc > 0.85
+        assert by_taste.accuracy > 5 * by_taste.chance
+    else:
+        assert by_taste.auc == pytest.approx(0.5, abs=0.12)
+
+
+def test_profiles_are_smoothed_by_what_known_people_have_together():
+    known = np.array([[1, 1, 0, 0, 0], [1, 1, 0, 0, 0], [0, 0, 1, 1, 0]], dtype=bool)
+    one, other = smoothed_profiles(np.eye(5)[[0, 2]], known)
+    assert np.argmax(one) == 1
+    assert np.argmax(other) == 3
+    for histories, rank, why in (
+        (known[:, :3], None, "same catalogue"),
+        (~known & known, None, "0 known interactions"),
+        (known, 0, "rank of 1 or more"),
+    ):
+        with pytest.raises(ViewError, match=why):
+            smoothed_profiles(np.eye(5)[[0, 2]], histories, rank)
+
+
+def test_pseudonyms_that_all_look_alike_are_named_at_random_whatever_their_order():
+    found = measure_links(np.zeros((40, 40)), np.arange(40))
+    assert found.accuracy < 0.15
+    assert found.auc == 0.5
+
+
+def test_a_share_of_all_people_has_an_interval_as_well():
+    everybody, nobody, half = (share_named(np.full(25, share)) for share in (True, False, 0.5))
+    assert (everybody.value, everybody.hi) == (1.0, 1.0)
+    assert everybody.lo == pytest.approx(0.025 ** (1 / 25))
+    assert (nobody.value, nobody.lo) == (0.0, 0.0)
+    assert nobody.hi == pytest.approx(1 - everybody.lo)
+    assert half.lo < 0.33 < 0.67 < half.hi
+    with pytest.raises(ValueError, match="no person"):
+        share_named(np.zeros(0))
 
 
 def test_neighbours_show_in_uploads_and_not_in_those_of_others(sim):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from privfed.audit.page.charts.comparison import comparison_charts
 from privfed.audit.page.comparison import MARK, render_comparison
 from privfed.audit.report.compare import Comparison, compare, difference
-from privfed.audit.report.records import AuditReport, Interval
+from privfed.audit.report.records import AuditReport, Interval, ListsRow
 
 
 def interval(value: float, below: float, above: float) -> Interval:
@@ -68,6 +68,33 @@ def test_what_both_have_is_paired_and_the_rest_is_named(comparison: Comparison) 
     assert comparison.only_b == ["FedMF, no privacy mechanism"]
     assert comparison.comparable
     assert [m.what for m in comparison.mismatches] == ["seeds"]
+
+
+def test_how_much_of_the_catalogue_is_shown_is_laid_side_by_side(make: SimpleNamespace) -> None:
+    def shown(*coverages: float, k: int = 10) -> AuditReport:
+        lift = interval(1.5, 0.2, 0.3)
+        runs = [
+            make.run("fedmf", "none", seed, lists=ListsRow(k=k, coverage=coverage, popularity_lift=lift))
+            for seed, coverage in enumerate(coverages)
+        ]
+        return make.report(runs)
+
+    few = shown(0.2, 0.3)
+    (pair,) = compare(few, shown(0.5)).pairs
+    assert pair.coverage is not None
+    assert pair.coverage.difference is not None
+    assert (pair.coverage.a, pair.coverage.b) == (pytest.approx(0.25), 0.5)
+    assert pair.coverage.difference.value == pytest.approx(0.25)
+    (cell,) = few.aggregates
+    assert cell.lists is not None
+    assert cell.lists.popularity_lift == interval(1.5, 0.2, 0.3)
+    page = render_comparison(compare(few, shown(0.5)), "0")
+    assert "0.250 → 0.500" in page
+    (longer,) = compare(few, shown(0.5, k=20)).pairs
+    assert longer.coverage is not None
+    assert (longer.coverage.difference, longer.coverage.note) == (None, "lists of 10 and 20")
+    (absent,) = compare(few, make.report([make.run("fedmf", "none", 0)])).pairs
+    assert absent.coverage is None
 
 
 def test_numbers_and_differences(comparison: Comparison) -> None:

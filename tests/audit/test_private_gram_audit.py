@@ -17,6 +17,8 @@ from privfed.audit.attack_runs import matched_filter
 from privfed.audit.epsilon.canaries import CanaryDirections, CanaryError, audit_canaries, run_canaries
 from privfed.audit.epsilon.mechanism import audit_mechanism
 from privfed.audit.grid import as_run
+from privfed.data import Histories
+from privfed.engines.simulation import Simulation
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.federation import Call, Cohort, Message, Streams
@@ -298,3 +300,42 @@ def test_popularity_alone_and_methods_without_shares_are_refused(small_split):
     )
     with pytest.raises(CanaryError, match="trains no real numbers"):
         run_canaries(other, small_split, 20)
+
+
+# ---- trained again without somebody
+
+
+def standing_out(split, multiplier, *, without, seeds):
+    """How far a person's own items stand out among the scores of published models, each under its own noise."""
+    words = f"central-gaussian:clip_norm=1,noise_multiplier={multiplier},delta={DELTA}"
+    train, person = split.train, torch.tensor([CANARY])
+    others = train.owners != CANARY
+    rest = Histories.from_pairs(train.owners[others], train.items[others], train.n_users, train.n_items)
+    asking = experiment(split, words)
+    e = experiment(replace(split, train=rest, ratings=None), words) if without else asking
+    own, found = torch.from_numpy(train.mask(np.array([CANARY]))[0]), []
+    for seed in seeds:
+        simulation = Simulation(
+            e.clients, e.config.privacy, e.n_users, Streams.from_seed(seed), Ledger(e.config.privacy, e.n_users),
+            chunk=e.registered.training.chunk, fidelity="analytic",
+        )  # fmt: skip
+        e.server.queried = torch.tensor(False)
+        e.server.round(simulation, 0)
+        scores = asking.clients.score(person, e.server.public().addressed_to(person), None, None)[0]
+        found.append(float(scores[own].mean() - scores[~own].mean()))
+    return np.array(found)
+
+
+def told_apart(split, multiplier, trainings=60):
+    """Lower bound on epsilon from models with the person and without, asked how well they rank the history."""
+    trained = standing_out(split, multiplier, without=False, seeds=range(trainings))
+    again = standing_out(split, multiplier, without=True, seeds=range(trainings, 2 * trainings))
+    return gdp_epsilon(trained, again, delta=DELTA, threshold=0.5).epsilon
+
+
+def test_a_model_trained_again_without_a_person_is_as_near_as_epsilon_says(small_split):
+    assert told_apart(small_split, 1 / MU) <= CLAIMED
+
+
+def test_a_model_with_next_to_no_noise_is_told_from_one_without_the_person(small_split):
+    assert told_apart(small_split, 0.01) > CLAIMED

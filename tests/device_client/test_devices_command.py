@@ -5,13 +5,14 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+import privfed
 from privfed.api.publishing import LATEST, MODELS, PublishedModel
 from privfed.cli import app
 from privfed.engines.nodes.administration import make_identity
@@ -24,6 +25,7 @@ from privfed.privacy import Guarantee
 from secure_agg.primitives.keys import Identity
 from tests.device_client.aggregator import DEVICE, Device
 
+Node = Callable[..., "subprocess.CompletedProcess[str]"]
 PEOPLE, ITEMS = 8, 60
 POLICY = {"epsilonPerYear": 50, "deltaPerYear": 0.2, "leastCohort": PEOPLE, "leastHonest": 5}
 HEAD = ("--items", "items.csv", "--epsilon", "20", "--honest", "5", "--port", "0", "--wait", "30", "--timeout", "20")
@@ -81,15 +83,16 @@ def told(folder: Path, crowd: Device, operator: bytes) -> None:
         crowd.tell(policy=POLICY, history=history, operator=operator.hex(), **invitation)
 
 
-def test_devices_train_a_model_that_is_published_with_its_guarantee_and_charge_themselves(
-    crowd: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("method", ["popularity", "private-gram"])
+def test_devices_train_a_model_that_is_published_filed_and_loaded_and_charge_themselves(
+    crowd: Device, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     keys = [crowd.public, *(bytes.fromhex(crowd.said.get(timeout=30).strip()) for _ in range(PEOPLE - 1))]
     operator = founded(tmp_path, keys)
     monkeypatch.chdir(tmp_path)
     handing = threading.Thread(target=told, args=(tmp_path, crowd, operator))
     handing.start()
-    done = call("federation", "devices", "server", *HEAD, "--out", "run", "--json")
+    done = call("federation", "devices", "server", *HEAD, "--method", method, "--out", "run", "--json")
     handing.join()
     assert done.exit_code == 0, done.stderr
     document = json.loads(done.stdout)
@@ -108,13 +111,56 @@ def test_devices_train_a_model_that_is_published_with_its_guarantee_and_charge_t
     assert guarantee.epsilon <= own <= 1.5 * guarantee.epsilon
     assert [one["epsilon"] for one in spent] == pytest.approx([own] * PEOPLE, rel=1e-9)
     lines = [json.loads(line) for line in (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()]
-    assert [one["step"] for one in lines if "step" in one] == ["popularity", "gram"]
-    assert call("serve", "run", "--export", "out").exit_code == 0
-    assert (tmp_path / "out" / LATEST).read_bytes() == model.files[LATEST]
+    steps = {"popularity": ["count"], "private-gram": ["popularity", "gram"]}[method]
+    assert [one["step"] for one in lines if "step" in one] == steps
+    filed = call("dossier", "make", "run", "--out", "dossier", "--no-pdf", "--json")
+    assert filed.exit_code == 0, filed.stderr
+    assert json.loads(filed.stdout)["about"] == f"{method} over 8 of 8 devices of people, 8 or more in every sum"
+    assert call("serve", "run", "--export", "out", "--dossier", "dossier").exit_code == 0
+    latest = json.loads((tmp_path / "out" / LATEST).read_text())
+    assert latest == json.loads(model.files[LATEST]) | {"dossier": latest["dossier"]}
+    assert (tmp_path / "out" / "dossiers" / latest["dossier"] / "index.html").exists()
+    assert_loaded_as_on_a_device(tmp_path, node, method)
     manifest = tmp_path / "run" / "public" / MODELS / model.version / "card.json"
     manifest.write_bytes(manifest.read_bytes() + b" ")
     changed = call("serve", "run", "--export", "other")
     assert (changed.exit_code, "is not what its version names" in changed.stderr) == (2, True)
+
+
+def assert_loaded_as_on_a_device(folder: Path, node: Node, method: str) -> None:
+    """What `load_run` recommends is what a device does, but for the last bits of a sum; all else is refused."""
+    run = privfed.load_run(folder / "run")
+    assert str(run).startswith(f"{method} over 8 of 8 devices of people\nPrivacy  epsilon ")
+    histories = [["i3"], ["i5", "i12", "i40"], [f"i{n}" for n in range(0, ITEMS, 2)]]
+    program = (
+        "import { readFileSync } from 'node:fs';\nimport { Model } from './dist/index.js';\n"
+        f"const file = (path) => new Uint8Array(readFileSync({str(folder / 'out')!r} + '/' + path));\n"
+        "const model = await Model.load(async (path) => file(path));\n"
+        f"const lists = {json.dumps(histories)}.map((own) => model.recommend(own, 60));\n"
+        "process.stdout.write(JSON.stringify({ lists, dossier: model.dossier }));\n"
+    )
+    done = node("--input-type=module", "-e", program)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert (folder / "out" / answer["dossier"]).exists()
+    for own, mine in zip(histories, answer["lists"], strict=True):
+        expected = run.recommend(history=own, k=60)
+        # Where two scores differ by less than rounding does, either order is right.
+        scores = dict(zip(expected["item"], expected["score"], strict=True))
+        titles = dict(zip(expected["item"], expected["title"], strict=True))
+        assert {one["item"]: one["title"] for one in mine} == titles
+        found = {one["item"]: one["score"] for one in mine}
+        assert found == pytest.approx(scores, abs=2.0**-18 * max(map(abs, scores.values())))
+    with pytest.raises(ValueError, match="nothing was measured"):
+        print(run.metrics)
+    with pytest.raises(ValueError, match="knows no user"):
+        run.recommend(3)
+    again = run.save(folder / "again")
+    assert privfed.load_run(again).guarantee == run.guarantee
+    record = json.loads((again / "devices.json").read_text())
+    (again / "devices.json").write_text(json.dumps(record | {"ended": None}))
+    with pytest.raises(ValueError, match="was aborted and published no model"):
+        privfed.load_run(again)
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +176,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (("--wait", "0"), "0 of 8 devices called"),
         (("--histories", "auto"), "write long or short"),
+        (("--method", "ease"), "devices compute private-gram or popularity"),
         (("--items", "few.csv"), "has 2 items, and the federation file 60"),
         (("--items", "twice.csv"), "names the item i1 twice"),
         (("--items", "none.csv"), "no csv of items"),

@@ -15,7 +15,7 @@ from privfed.engines.nodes.budget import run_cost
 from privfed.engines.nodes.record import ActiveRun, Book
 from privfed.evaluation import HONEST, EvaluationResult, Metric
 from privfed.evaluation.result import BeyondAccuracy, Ratio
-from privfed.experiment.folder import EvaluationRecord, FolderRecord, write_json
+from privfed.experiment.folder import DevicesRecord, EvaluationRecord, FolderRecord, write_json
 from privfed.privacy import Ledger, PrivacyPlan, SchemaSummary
 from privfed.setup.config import ExperimentConfig
 from tests.audit.conftest import attack_row, full_run, guarantee, make_report, make_run
@@ -124,6 +124,22 @@ def write_node(folder: Path, runs: int = 1, policy: str = "[policy]\nmax_epsilon
     return folder
 
 
+def write_devices(folder: Path, **changes: Any) -> Path:
+    """The folder of a finished run over people's devices."""
+    folder.mkdir(parents=True)
+    privacy = PrivacyPlan.parse("distributed-gaussian:noise_multiplier=4,clip_norm=1.0,n_min_honest=600")
+    config = ExperimentConfig(data="devices", method={"name": "popularity"}, privacy=privacy, rounds=1)
+    ledger = charge(Ledger(privacy, USERS, folder / "ledger.jsonl", run="b" * 32))
+    write_json(folder / "guarantee.json", ledger.guarantee(seeded=False).model_dump(mode="json"))
+    said = {
+        "run": "b" * 32, "config": config.model_dump(mode="json"), "federation": "people", "version": 3, "sha256": DATA,
+        "people": USERS, "items": 50, "started": "2026-11-01T08:00:00+00:00", "ended": "2026-11-02T08:00:00+00:00",
+        "joined": 900, "summed": (870,), "unused": {"masking": 2},
+    }  # fmt: skip
+    DevicesRecord(**said | changes).write(folder)
+    return folder
+
+
 def change(file: Path, **fields: Any) -> None:
     """Other values for some fields of a JSON file."""
     file.write_text(json.dumps(json.loads(file.read_text()) | fields))
@@ -140,6 +156,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         "laplace": write_run(above / "d" / "laplace", "local-laplace:epsilon0=1,clip_norm=1"),
         "audit": write_audit(above / "audit"),
         "node": write_node(above / "node"),
+        "devices": write_devices(above / "e" / "devices"),
     }
     gather(made["audit"], "gpfedrec:none")
     return made.__getitem__

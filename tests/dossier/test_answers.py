@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from privfed.audit.report.records import Interval, LinkRow
 from privfed.dossier.budget import yearly_budget
 from privfed.dossier.environment import bill_of_materials, environment, junit_counts
 from privfed.dossier.errors import DossierError
@@ -104,6 +105,64 @@ def test_singling_out_linking_and_inference_name_the_attack_and_its_interval(kep
         assert "AUC 0.9" in str(replies[name])
         assert "[" in str(replies[name])
         assert "guessing by popularity reaches 0.842" in str(replies[name])
+
+
+LINK = LinkRow(
+    attack="rank-1 sign", tap="wire", rounds=[1, 9], selection_users=18, n_users=25, chance=0.04,
+    accuracy=Interval(value=0.92, lo=0.74, hi=0.99), auc=Interval(value=0.99, lo=0.97, hi=1.0),
+)  # fmt: skip
+
+
+def test_people_found_again_between_two_rounds_are_a_link_with_its_interval(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "none", attacked=True)
+    change(run / "attacks.json", links=[LINK.model_dump(mode="json")])
+    evidence = gather(run)
+    reply = answers(case_of(evidence))["edpb-linkability"]
+    assert isinstance(reply, Answer)
+    assert reply.alarm
+    assert "would name 92% of 25 people again [74%, 99%], where chance names 4%" in reply.text
+    assert "AUC of 0.990 [0.970, 1.000]" in reply.text
+    assert reply.sources[0].key == "links[0]"
+    at_chance = LINK.model_copy(update={"auc": Interval(value=0.5, lo=0.4, hi=0.6)})
+    quiet = replace(evidence, links=(Datum(at_chance, STANDS),), chosen_at={})
+    reply = answers(case_of(quiet))["edpb-linkability"]
+    assert isinstance(reply, Answer)
+    assert not reply.alarm
+
+
+@pytest.mark.parametrize(
+    ("plan", "says", "alarm"),
+    [
+        (
+            "central-gaussian:clip_norm=1,noise_multiplier=2",
+            "receives each, could link them, and is trusted not to",
+            False,
+        ),
+        (
+            "secure-sum:clip_norm=1",
+            "no claim about whole people bounds what sums say of one: epsilon is infinite",
+            True,
+        ),
+    ],
+)
+def test_where_sums_alone_are_released_plan_and_ledger_answer(
+    tmp_path: Path, plan: str, says: str, alarm: bool
+) -> None:
+    reply = answers(case_of(gather(write_run(tmp_path / "run", plan))))["edpb-linkability"]
+    assert isinstance(reply, Answer)
+    assert reply.text.startswith("No upload of one person is released: the plan releases sums alone")
+    assert "The ledger holds 1 query." in reply.text
+    assert says in reply.text
+    assert reply.alarm is alarm
+    assert {"config.privacy", "entries"} <= {source.key for source in reply.sources}
+    assert ("trusted not to" in reply.text) is plan.startswith("central")
+
+
+def test_rows_that_servers_see_and_uploads_without_attack_are_no_sums_alone(tmp_path: Path) -> None:
+    for name, plan in (("shared", "shared-sum"), ("laplace", "local-laplace:epsilon0=1,clip_norm=1")):
+        reply = answers(case_of(gather(write_run(tmp_path / name, plan))))["edpb-linkability"]
+        assert isinstance(reply, Unknown)
+        assert "uploads of two rounds" in reply.why
 
 
 def test_a_contradiction_and_a_failed_check_are_bad_news(kept: Callable[[str], Path]) -> None:

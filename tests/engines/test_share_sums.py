@@ -9,15 +9,17 @@ import torch
 
 from privfed.contracts import Block
 from privfed.data import Histories
+from privfed.engines.aggregation.share_dealer import ShareDealer
 from privfed.engines.simulation import Simulation
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
-from privfed.federation import FederationError, Message, PrivateState, StatefulClients, Streams
+from privfed.federation import SERVER, FederationError, Message, PrivateState, Purpose, StatefulClients, Streams
 from privfed.privacy import Ledger, PlanError, PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
 from privfed.updates import ClientUpdates, CodeProducts, Dense, LowRank, RowPattern, Rows
+from secure_agg.encoding import Ring
 from secure_agg.errors import ConfigurationError, RingOverflowError
-from secure_agg.sparse import RowIndices, RowShare
+from secure_agg.sparse import ClientCiphers, KeyStreams, RowIndices, RowShare, agree_keys
 
 USERS, ITEMS = 45, 30
 WHOLE = {
@@ -584,3 +586,18 @@ def test_nothing_bounded_is_claimed_about_values_and_the_padding_claims_about_ro
         assert made.plan.mechanism.padding.claim.sentence in claim.statements
         assert not any("amplification by sampling is claimed" in said for said in claim.statements)
         assert not made.plan.amplifies
+
+
+def test_an_aggregator_generates_the_share_that_a_simulation_takes_from_the_clients_stream():
+    sharing = PrivacyPlan.parse("shared-sum:padding.kind=no_padding").mechanism.secret_sharing
+    streams, ring = Streams.from_seed(0), Ring(sharing.bits)
+    dealer = ShareDealer(sharing, 5, streams, None, protocol=True)
+    key = streams.words(Purpose.SHARE, 0, 0, [SERVER], 8)[0].tobytes()
+    keys = agree_keys(5, sharing.aggregators, key)
+    aggregators = [KeyStreams(ClientCiphers(own), ring, 1) for own in keys]
+    elements, clients, counts = np.arange(8, dtype=ring.dtype), np.array([0, 2]), np.array([3, 5])
+    for query in range(3):
+        shares = dealer.split(1, (4, query), clients, counts, elements)
+        generated = [own.take(4, query, clients, counts) for own in aggregators]
+        assert all(np.array_equal(a, b) for a, b in zip(shares[1:], generated, strict=True))
+        assert np.array_equal(ring.sum(shares), elements)

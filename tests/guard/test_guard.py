@@ -1,9 +1,12 @@
 """What a guard does between a received model and a trained one: refuse, charge, clip, noise, and never tell on data."""
 
 import json
+import logging
+import re
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -103,6 +106,51 @@ def test_what_cannot_be_bounded_is_refused_before_data_and_free(tmp_path, state,
     with pytest.raises(NodeRefused, match=sentence):
         guard.answer(state, never)
     assert uploads(guard) == 0
+
+
+def logged(caplog, folder, plan, trainings, rounds=3):
+    """What a guard logs at INFO while it answers."""
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="privfed.guard"):
+        guard = Guard(folder, plan, rounds=rounds)
+        for train in trainings:
+            guard.answer(model(), train)
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
+
+
+def test_an_admitted_upload_says_how_far_the_budget_is_spent(tmp_path, caplog):
+    plan = "local-gaussian:clip_norm=1,epsilon=2"
+    lines = logged(caplog, tmp_path, plan, [model] * 2)
+    assert [line.partition(";")[0] for line in lines] == ["upload 1 of 3", "upload 2 of 3"]
+    assert re.fullmatch(r"upload 2 of 3; epsilon so far 1\.\d+ of 2 at delta 1e-05, over all plans", lines[1])
+    spent = float(re.search(r"so far ([\d.]+)", lines[1])[1])
+    assert spent == pytest.approx(Guard(tmp_path, plan, rounds=3).guarantee().epsilon, rel=1e-3)
+
+
+def test_the_line_that_the_guide_shows_is_logged(tmp_path, caplog):
+    page = Path(__file__).resolve().parents[2] / "docs" / "guides" / "deploying.md"
+    plan, rounds = "local-gaussian:clip_norm=1,epsilon=8", 20
+    assert f'"{plan}", rounds={rounds})' in page.read_text("utf-8")
+    assert f"\n{logged(caplog, tmp_path, plan, [model] * 3, rounds)[-1]}\n" in page.read_text("utf-8")
+
+
+def test_the_budget_in_the_log_is_that_of_all_plans(tmp_path, caplog):
+    (tmp_path / "node.toml").write_text(
+        '[policy]\nmax_epsilon = 9\nmax_delta = 1e-4\nmechanisms = ["local_gaussian"]\nmin_own_users = 1'
+    )
+    (first,) = logged(caplog, tmp_path, "local-gaussian:clip_norm=1,noise_multiplier=4", [model])
+    (second,) = logged(caplog, tmp_path, "local-gaussian:clip_norm=1,noise_multiplier=5", [model])
+    one, both = (float(re.search(r"so far ([\d.]+) of 9", line)[1]) for line in (first, second))
+    assert 1.5 * one < both < 2 * one
+    assert second.endswith("at delta 2e-05, over all plans")
+
+
+def test_the_log_of_the_budget_does_not_depend_on_data(tmp_path, caplog):
+    plan = "local-gaussian:clip_norm=1,epsilon=2"
+    trainings = ([model] * 3, [lambda: model(50.0), fails, lambda: model(float("nan"))])
+    lines = [logged(caplog, tmp_path / str(at), plan, these) for at, these in enumerate(trainings)]
+    assert lines[0] == lines[1]
+    assert len(lines[0]) == 3
 
 
 def fails():

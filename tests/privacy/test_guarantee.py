@@ -122,6 +122,21 @@ def test_every_sentence_answers_its_configuration():
     assert "The noise may make some attacks harder" in told(PrivacyPlan.parse("published-noise"), Composition())
 
 
+def test_deleting_a_person_is_bounded_and_recalls_nothing():
+    one = Composition((Releases(Gaussian(noise_multiplier=1.0), 1),), uploads=1, rounds=1)
+    for words, instead in (
+        ("central-gaussian:clip_norm=1,noise_multiplier=1", "without that person"),
+        ("distributed-gaussian:clip_norm=1,noise_multiplier=1,n_min_honest=9", "with zeros in that person's place"),
+        ("local-gaussian:clip_norm=1,noise_multiplier=1", "with anything else in that person's place"),
+    ):
+        claim = guarantee_for(PrivacyPlan.parse(words), one, 943)
+        (sentence,) = (text for text in claim.statements if "Deleting" in text)
+        assert f"{odds(claim.epsilon)} of what would have been released {instead}" in sentence
+    assert "Deleting" not in told(PrivacyPlan.parse("none"), Composition())
+    per_interaction = PrivacyPlan.parse("interaction-dpsgd:clip_norm=1,noise_multiplier=1")
+    assert "Deleting" not in told(per_interaction, one)
+
+
 def test_vacuous_budgets_are_reported_as_plain_sums():
     huge = Composition((Releases(Laplace(scale_over_sensitivity=1e-4), 100),), uploads=100, rounds=100)
     claim = guarantee_for(LOCAL, huge, 943)

@@ -40,6 +40,7 @@ from attacks.membership import (
 )
 from attacks.shadow import observe_shadows
 from attacks.sums import SingletonRows, observe_sums
+from privfed.audit.attack_runs.links import link_releases, two_releases
 from privfed.audit.attack_runs.matched_filter import filtered
 from privfed.audit.attack_runs.published_models import SEEN_BY, Published, model_changes, why_no_rows
 from privfed.audit.attack_runs.released_sums import SumSeen, sums_seen
@@ -50,7 +51,7 @@ from privfed.audit.attack_runs.shadows import shadow_view
 from privfed.audit.attack_runs.supports import attack_supports
 from privfed.audit.attack_runs.training_oracles import MethodTrainingOracle, build_training_oracle
 from privfed.audit.epsilon.inclusion import InclusionGame, fixed_attack
-from privfed.audit.report.records import POPULARITY, AttackRow, EmpiricalRow, GuaranteeRow, SupportLeak, Tap
+from privfed.audit.report.records import POPULARITY, AttackRow, EmpiricalRow, GuaranteeRow, LinkRow, SupportLeak, Tap
 from privfed.contracts import Schema
 from privfed.data import Split
 from privfed.engines.checkpoint import Checkpoint
@@ -170,10 +171,12 @@ class AttackFindings:
     Attributes:
         rows: of attacks, the popularity guesser among them.
         empirical: epsilons that inclusion bits give.
+        links: how well people are found again between two rounds.
     """
 
     rows: list[AttackRow] = field(default_factory=list)
     empirical: list[EmpiricalRow] = field(default_factory=list)
+    links: list[LinkRow] = field(default_factory=list)
 
     def add(self, rows: Sequence[AttackRow], empirical: Sequence[EmpiricalRow] = ()) -> None:
         """Append the findings of another tap."""
@@ -264,7 +267,17 @@ def attack_uploads(
     alone, with_help = _parted(output)
     rows = games.rows(alone, tap, _scopes(blocks), rounds)
     rows += with_colluding_users.rows(with_help, tap, (ALL_ITEMS,), rounds)
-    return AttackFindings(rows, games.measured(alone, fixed_attack(tap, blocks), rows))
+    links = _links(games, observations, blocks) if tap == "wire" else []
+    return AttackFindings(rows, games.measured(alone, fixed_attack(tap, blocks), rows), links)
+
+
+def _links(games: MembershipGames, observations: Sequence[Observation], blocks: ItemBlocks) -> list[LinkRow]:
+    """Uploads of two rounds told to be one person's, by what their item rows say."""
+    pair = two_releases(observations, games.users)
+    if pair is None:
+        return []
+    first, second = views(pair, games.users, blocks)
+    return link_releases(first, second, games.users, applicable(blocks), games.knowledge, "wire")
 
 
 def attack_sums(
@@ -401,6 +414,7 @@ def attack_taps(
             on_device = attack_uploads(games, raw, "raw", blocks, None)
             findings.add(on_device.rows, on_device.empirical)
         findings.add(on_wire.rows, on_wire.empirical)
+        findings.links.extend(on_wire.links)
         summed = attack_summed(games, tapped("sum"), blocks, experiment.server.schema)
         findings.add(summed.rows, summed.empirical)
     else:
@@ -419,12 +433,14 @@ class RunFindings:
         support: what the rows that clients send say besides.
         empirical: epsilons that inclusion bits give.
         notices: what the run's ledger had to drop when it was resumed.
+        links: how well people are found again between two rounds.
     """
 
     rows: list[AttackRow]
     support: SupportLeak | None
     empirical: list[EmpiricalRow] = field(default_factory=list)
     notices: tuple[str, ...] = ()
+    links: list[LinkRow] = field(default_factory=list)
 
 
 def attack_run(directory: Path, config: ExperimentConfig, split: Split) -> RunFindings:
@@ -456,7 +472,7 @@ def attack_run(directory: Path, config: ExperimentConfig, split: Split) -> RunFi
     findings = attack_taps(experiment, seen.__getitem__, t, guarantee)
     costs = Costs.from_saved(progress.simulation.costs)
     rows, support = attack_supports(experiment, t, costs)
-    return RunFindings(findings.rows + rows, support, findings.empirical, ledger.notices)
+    return RunFindings(findings.rows + rows, support, findings.empirical, ledger.notices, findings.links)
 
 
 def _scopes(blocks: ItemBlocks) -> tuple[str, ...]:

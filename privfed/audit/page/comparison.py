@@ -9,7 +9,14 @@ from privfed.audit.report import formatting
 from privfed.audit.report.compare import CellPair, Comparison, MetricChange, Mismatch
 from privfed.evaluation import UNCOUNTED
 
-HEADS = ("Quality", "Epsilon claimed", "Measured lower bound", "Strongest attack (AUC)", "Sent per round")
+HEADS = (
+    "Quality",
+    "Catalogue shown",
+    "Epsilon claimed",
+    "Measured lower bound",
+    "Strongest attack (AUC)",
+    "Sent per round",
+)
 MARK = '<meta name="generator" content="privfed compare">'
 """What tells a comparison from other pages."""
 
@@ -50,6 +57,7 @@ def cells(pair: CellPair) -> list[tuple[str, ...]]:
     up = [formatting.volume(cell.cost.up_bytes_per_client_round) for cell in (pair.a, pair.b)]
     return [
         _in_words(pair.utility, named=True),
+        _in_words(pair.coverage),
         _in_words(pair.epsilon, as_epsilon=True),
         _in_words(pair.bound, as_epsilon=True),
         _in_words(pair.attack),

@@ -130,6 +130,8 @@ def _leakage(report: AuditReport) -> dict[str, Any]:
         "inclusion_heads": rows.INCLUSION,
         "n_randomised": max((run.inclusion for run in report.runs), default=0),
         "slice_sentences": slice_sentences(report),
+        "links": rows.links(report),
+        "link_heads": rows.LINKS,
         "attributes": rows.attributes(report),
         "attribute_heads": rows.ATTRIBUTES,
         "knows": _knows(report),
@@ -141,6 +143,7 @@ def _utility_and_cost(report: AuditReport) -> dict[str, Any]:
     return {
         "metrics": [formatting.metric(name, k) for name, k in metrics_on_test(report)],
         "utility": rows.utility(report),
+        "list_heads": rows.LISTS,
         "control_heads": rows.CONTROLS,
         "controls": rows.controls(report),
         "several_states": len({row.state for cell in protected_cells(report) for row in cell.utility}) > 1,

@@ -28,10 +28,12 @@ Line = dict[str, Any]
 CellText = tuple[str, ...]
 """A value, and the notes below it."""
 
+LISTS = ("Catalogue shown", "Popularity lift")
 COST = ("Sent", "Received", "Training", "Privacy layer", "Attacks", "Processor", "Memory", "Uploads clipped")
 MEASURED = ("What", "How", "Measured", "Claimed", "Verdict")
 INCLUSION = ("Attack", "Sees", "AUC", "Highest possible", "TPR at 1 %", "Highest there", "Verdict")
 CONTROLS = ("Control", "Metric", "Of the control", "Gain of the method")
+LINKS = ("Seen", "Named again", "By chance", "AUC", "Uploads compared by")
 ATTRIBUTES = ("Attribute", "Guessed from", "AUC", "Balanced accuracy", "Largest class")
 
 
@@ -60,9 +62,19 @@ def utility(report: AuditReport) -> list[Line]:
                     if cell.method == POPULARITY
                     else formatting.named(formatting.STATES, state),
                     "values": [values.get(metric) for metric in metrics_on_test(report)],
+                    "lists": _lists(cell),
                 }
             )
     return rows
+
+
+def _lists(cell: Cell) -> tuple[CellText, CellText]:
+    """What is recommended, whatever its accuracy, under `LISTS`."""
+    if cell.lists is None:
+        return ("not measured",), ("not measured",)
+    lift = cell.lists.popularity_lift
+    shown: CellText = ("n/a",) if lift is None else (f"{lift.value:.2f}", f"{lift.lo:.2f} to {lift.hi:.2f}")
+    return (formatting.share(cell.lists.coverage),), shown
 
 
 def controls(report: AuditReport) -> list[Line]:
@@ -234,6 +246,24 @@ def attributes(report: AuditReport) -> list[Line]:
                 }
             )
     return sorted(rows, key=lambda line: (line["cells"][0], not line["baseline"]))
+
+
+def links(report: AuditReport) -> list[Line]:
+    """How well people are found again between two rounds, for every cell whose uploads are seen one by one."""
+    return [
+        title(report, cell)
+        | {
+            "cells": [
+                (formatting.capital(formatting.TAPS[row.tap]), formatting.rounds(row.rounds)),
+                (f"{row.accuracy.value:.0%}", f"{row.accuracy.lo:.0%} – {row.accuracy.hi:.0%}"),  # noqa: RUF001 - a range
+                (f"{row.chance:.0%}", formatting.count(row.n_users, "person", "people")),
+                (formatting.share(row.auc.value), _range(row.auc)),
+                (formatting.capital(row.attack),),
+            ]
+        }
+        for cell in protected_cells(report)
+        for row in cell.links
+    ]
 
 
 def costs(report: AuditReport) -> list[Line]:

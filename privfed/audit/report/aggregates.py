@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 import scipy
 
+from privfed.audit.report import formatting
 from privfed.audit.report.headline import chosen
 from privfed.audit.report.observers import with_observers
 from privfed.audit.report.records import (
@@ -24,6 +25,8 @@ from privfed.audit.report.records import (
     CostRow,
     EmpiricalRow,
     Interval,
+    LinkRow,
+    ListsRow,
     Run,
     SampleSplitRow,
     SliceRow,
@@ -90,10 +93,12 @@ def _cell(runs: list[Run]) -> Cell:
             n_seeds=len({run.seed for run in runs}),
             guarantee=weakest.guarantee,
             utility=[_utility_cell(rows) for rows in utility.values()],
+            lists=_lists([run.lists for run in runs if run.lists is not None]),
             attacks=_marked([_attack_cell(rows) for rows in attacks.values()]),
             support=_support([run.support for run in runs if run.support is not None]),
             empirical=_empirical([row for run in runs for row in run.empirical]),
             attributes=_attributes([row for run in runs for row in run.attributes]),
+            links=_links([row for run in runs for row in run.links]),
             controls=_controls([row for run in runs for row in run.controls]),
             ledger=weakest.ledger,
             cost=_cost(runs),
@@ -119,6 +124,17 @@ def _utility_cell(rows: list[UtilityRow]) -> UtilityCell:
         seeds=spread([row.value for row in rows]),
         users=_over_users(rows),
         gain=_over_users([row.gain for row in rows if row.gain]) if all(row.gain for row in rows) else None,
+    )
+
+
+def _lists(rows: list[ListsRow]) -> ListsRow | None:
+    if not rows:
+        return None
+    lifts = [row.popularity_lift for row in rows if row.popularity_lift is not None]
+    return ListsRow(
+        k=rows[0].k,
+        coverage=float(np.mean([row.coverage for row in rows])),
+        popularity_lift=_over_users(lifts) if len(lifts) == len(rows) else None,
     )
 
 
@@ -204,6 +220,22 @@ def _attributes(rows: list[AttributeRow]) -> list[AttributeRow]:
             }
         )
         for same in ways.values()
+    ]
+
+
+def _links(rows: list[LinkRow]) -> list[LinkRow]:
+    """Means over the seeds, by place; every attack that a seed chose is named."""
+    return [
+        same[0].model_copy(
+            update={
+                "attack": formatting.listed(list(dict.fromkeys(row.attack for row in same))),
+                "accuracy": _over_users([row.accuracy for row in same]),
+                "auc": _over_users([row.auc for row in same]),
+                "chance": float(np.mean([row.chance for row in same])),
+                "n_users": round(np.mean([row.n_users for row in same])),
+            }
+        )
+        for same in grouped(rows, lambda row: row.tap).values()
     ]
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from privfed.audit.report import formatting
 from privfed.audit.report.headline import main_utility, measured, protected_cells
-from privfed.audit.report.records import AuditReport, Cell, GuaranteeRow, Headline, Interval, UtilityCell
+from privfed.audit.report.records import AuditReport, Cell, GuaranteeRow, Headline, Interval, ListsRow, UtilityCell
 
 Weight = Literal["measured differently", "run differently"]
 Over = Literal["people", "seeds"]
@@ -68,6 +68,7 @@ class CellPair:
     Attributes:
         a, b: The cells.
         utility: Of the main metric; None where one audit lacks it.
+        coverage: Share of the catalogue that is recommended to somebody; None likewise.
         attack: AUC of the strongest attack; None where one audit has none.
         note: What is not the same in the two plans, or "".
     """
@@ -75,6 +76,7 @@ class CellPair:
     a: Cell
     b: Cell
     utility: MetricChange | None
+    coverage: MetricChange | None
     epsilon: MetricChange
     bound: MetricChange | None
     attack: MetricChange | None
@@ -187,6 +189,7 @@ def _pair(a: Cell, b: Cell) -> CellPair:
         a=a,
         b=b,
         utility=_utility(main_utility(a), main_utility(b)),
+        coverage=_coverage(a.lists, b.lists),
         epsilon=_epsilon(a.guarantee, b.guarantee),
         bound=_bound(a, b),
         attack=_attack(a.headline, b.headline),
@@ -217,6 +220,16 @@ def _utility(a: UtilityCell | None, b: UtilityCell | None) -> MetricChange | Non
     note = "" if a.state == b.state else f"model state: {a.state} and {b.state}"
     name = formatting.metric(a.name, a.k)
     return MetricChange(name, a.seeds.mean, b.seeds.mean, difference(one, other), "seeds" if both else "people", note)
+
+
+def _coverage(a: ListsRow | None, b: ListsRow | None) -> MetricChange | None:
+    if a is None or b is None:
+        return None
+    gap = b.coverage - a.coverage
+    note = "" if a.k == b.k else f"lists of {a.k} and {b.k}"
+    return MetricChange(
+        "catalogue shown", a.coverage, b.coverage, Interval(value=gap, lo=gap, hi=gap) if not note else None, None, note
+    )
 
 
 def _epsilon(a: GuaranteeRow, b: GuaranteeRow) -> MetricChange:

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from privfed.audit.report.records import Setting, TierClaimRow
+from privfed.audit.report.records import LinkRow, Setting, TierClaimRow
 from privfed.methods import UnknownMethodError
 from privfed.privacy.guarantee import TierClaim
 from privfed.setup import display_name
@@ -194,6 +194,18 @@ def rounds(numbers: list[int]) -> str:
     if len(numbers) == 1:
         return f"round {numbers[0]}"
     return f"{len(numbers)} rounds, {min(numbers)} to {max(numbers)}"
+
+
+def link(row: LinkRow) -> str:
+    """Who is found again from one round to another, beside chance, as a clause."""
+    (first, second), named, auc = row.rounds, row.accuracy, row.auc
+    return (
+        f"had pseudonyms changed between rounds {first} and {second}, uploads alone would name {named.value:.0%} of "
+        f"{count(row.n_users, 'person', 'people')} again [{named.lo:.0%}, {named.hi:.0%}], where chance names "
+        f"{row.chance:.0%}; a person's own two uploads are told from those of two people with an AUC of "
+        f"{share(auc.value)} [{share(auc.lo)}, {share(auc.hi)}] (by {row.attack}, chosen on "
+        f"{count(row.selection_users, 'other person', 'other people')})"
+    )
 
 
 def rounds_short(numbers: list[int]) -> str:

@@ -82,6 +82,21 @@ class UtilityRow(_Row):
     gain: Interval | None = None
 
 
+class ListsRow(_Row):
+    """What is recommended, whatever its accuracy.
+
+    Attributes:
+        k: Length of the lists.
+        coverage: Share of the catalogue that is recommended to somebody.
+        popularity_lift: Mean training popularity of what is recommended over that of what is held out; null where
+            nobody trained on that.
+    """
+
+    k: int
+    coverage: Number
+    popularity_lift: Interval | None
+
+
 class ControlRow(_Row):
     """A control beside a run: what it reached, and what the run gains over it.
 
@@ -437,6 +452,30 @@ class AttributeRow(_Row):
     n_users: int
 
 
+class LinkRow(_Row):
+    """How well people were found again from their uploads of one round to those of another, as if pseudonyms changed.
+
+    Attributes:
+        attack: Whose scores of items say which uploads are alike: the best on the people who choose.
+        tap: Where the uploads were seen.
+        rounds: The two rounds, counted from 1.
+        selection_users: Number of people to choose on.
+        n_users: Number of the other people, who are looked for among each other.
+        accuracy: Share of them who were named, all being assigned at once.
+        auc: That a person's two uploads look more alike than those of two people.
+        chance: Share that a random assignment names.
+    """
+
+    attack: str
+    tap: Tap
+    rounds: list[int]
+    selection_users: int
+    n_users: int
+    accuracy: Interval
+    auc: Interval
+    chance: Number
+
+
 class TrafficRow(_Row):
     """Bytes that one participating client sends and receives in one round."""
 
@@ -500,7 +539,7 @@ class Run(_Row):
     null where no rows are sent behind a hidden sum and no history is public. `inclusion` counts the training
     interactions of audited users that inclusion bits kept or dropped before training. `ledger` holds the events that
     epsilon was computed from, and `not_run` what could not be done to this run. `decisions` are choices that the method
-    made by what had been released to it already.
+    made by what had been released to it already. `lists` is null where test rankings were not of the whole catalogue.
     """
 
     run_id: str
@@ -515,11 +554,13 @@ class Run(_Row):
     fidelity: str = "exact"
     aborted_rounds: int = 0
     utility: list[UtilityRow]
+    lists: ListsRow | None = None
     guarantee: GuaranteeRow
     attacks: list[AttackRow]
     support: SupportLeak | None = None
     empirical: list[EmpiricalRow] = []
     attributes: list[AttributeRow] = []
+    links: list[LinkRow] = []
     checks: list[Check] = []
     controls: list[ControlRow] = []
     inclusion: int = 0
@@ -649,8 +690,8 @@ class CostRow(_Row):
 class Cell(_Row):
     """One method under one setting over all its seeds; the guarantee is the weakest that any seed had.
 
-    Of measured epsilons, the highest of the seeds is kept; of attributes and slices, means over seeds. `headline` is
-    the strongest attack among all that `observers` within the guarantee can see.
+    Of measured epsilons, the highest of the seeds is kept; of attributes, links and slices, means over seeds.
+    `headline` is the strongest attack among all that `observers` within the guarantee can see.
     """
 
     method: str
@@ -659,10 +700,12 @@ class Cell(_Row):
     n_seeds: int
     guarantee: GuaranteeRow
     utility: list[UtilityCell]
+    lists: ListsRow | None = None
     attacks: list[AttackCell]
     support: SupportLeak | None = None
     empirical: list[EmpiricalRow] = []
     attributes: list[AttributeRow] = []
+    links: list[LinkRow] = []
     controls: list[ControlRow] = []
     ledger: list[LedgerLine] = []
     cost: CostRow

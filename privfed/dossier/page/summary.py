@@ -31,7 +31,12 @@ class SummaryCard:
     over: bool = False
 
 
-KINDS = {"run": "a run", "audit": "a setting of an audit", "node": "a run of a node"}
+KINDS = {
+    "run": "a run",
+    "audit": "a setting of an audit",
+    "node": "a run of a node",
+    "devices": "a run over people's devices",
+}
 _SENTENCE = re.compile(r"(?<=[a-z0-9\])])\. (?=[A-Z])")
 _FILLERS = {
     "controller": "the controller",

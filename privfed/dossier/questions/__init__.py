@@ -3,6 +3,6 @@
 from privfed.dossier.questions import dpia, edpb, nist
 from privfed.dossier.questions.question import Answer, Case, Question, Reply, SourceText, Unknown
 
-QUESTIONS = (*nist.QUESTIONS, *edpb.QUESTIONS, *dpia.QUESTIONS)
+QUESTIONS: tuple[Question, ...] = (*nist.QUESTIONS, *edpb.QUESTIONS, *dpia.QUESTIONS)
 
 __all__ = ["QUESTIONS", "Answer", "Case", "Question", "Reply", "SourceText", "Unknown"]

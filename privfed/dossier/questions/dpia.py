@@ -79,7 +79,7 @@ def _measures(case: Case) -> Reply:
 
 def _rights(case: Case) -> Reply:
     own = case.evidence.guarantee
-    fading = [text for text in own.value.statements if "deleting" in text or "Who leaves" in text]
+    fading = [text for text in own.value.statements if "eleting" in text or "Who leaves" in text]
     if fading:
         return Answer.from_data(" ".join(fading), own)
     return Unknown("controller", "how a person is informed, objects or is deleted stands in no record of a run")

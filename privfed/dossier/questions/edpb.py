@@ -1,9 +1,14 @@
 """Questions of the EDPB's opinion 28/2024 to a model that is said to be anonymous, each with the attack that tried."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from privfed.audit.report import formatting
 from privfed.audit.report.headline import PROTECTED_TAPS
+from privfed.dossier.evidence import Datum
 from privfed.dossier.questions.question import Answer, Case, Question, Reply, SourceText, Unknown
 from privfed.dossier.questions.wording import attack, bound_on_attacks, claim, interval, reasons_not_run
+from privfed.privacy import PlanError, PrivacyPlan
 
 SOURCE = SourceText(
     "EDPB opinion 28/2024",
@@ -51,19 +56,62 @@ def _singling_out(case: Case) -> Reply:
 
 
 def _linking(case: Case) -> Reply:
-    linked, own = case.evidence.chosen_at.get("linked uploads"), case.evidence.guarantee.value
-    if linked is not None:
-        text = (
-            "Uploads of one person in several rounds are linked by a stable pseudonym. What joining them gives: "
-            f"{attack(linked.value)}."
+    if (sums := _sums_alone(case)) is not None:
+        return sums
+    evidence = case.evidence
+    joined, parts, data = evidence.chosen_at.get("linked uploads"), list[str](), list[Datum[Any]]()
+    for one in evidence.links:
+        parts.append(f"{formatting.capital(formatting.link(one.value))}.")
+        data.append(one)
+    if joined is not None:
+        parts.append(
+            "The run itself gave every person a stable pseudonym, which links their uploads of several rounds; joined, "
+            f"they give: {attack(joined.value)}."
         )
-        return Answer.from_data(text, linked, alarm=True)
-    bounded = (
-        "its epsilon is for everything one person contributes and bounds whatever is linked, too"
-        if own.finite and own.unit == "user"
-        else "no claim about whole people bounds what can be linked"
+        data.append(joined)
+    if parts:
+        alarm = joined is not None or any(one.value.auc.lo > 0.5 for one in evidence.links)
+        parts.append("Records of another service were not compared.")
+        return Answer.from_data(" ".join(parts), *data, alarm=alarm)
+    return Unknown(
+        "engineer",
+        f"no attack that links records of one person is recorded, which takes uploads of two rounds: {_RUN}; "
+        f"{bound_on_attacks(evidence)}",
     )
-    return Unknown("engineer", f"no attack that links records of one person is recorded; {bounded}")
+
+
+def _sums_alone(case: Case) -> Answer | None:
+    """Why there is nothing of one person to link; None where something is."""
+    evidence, own = case.evidence, case.evidence.guarantee.value
+    plan = None if evidence.settings is None else _plan(evidence.settings.value)
+    # Where shares are summed row by row, the servers see which rows a device names, round by round.
+    if evidence.settings is None or plan is None or plan.mechanism.release != "total" or plan.mechanism.secret_sharing:
+        return None
+    few = plan.mechanism.min_clients
+    text = "No upload of one person is released: the plan releases sums alone" + (
+        f", each of at least {formatting.count(few, 'person', 'people')}. " if few > 1 else ". "
+    )
+    if plan.mechanism.masking is None:
+        text += "Whoever adds uploads up receives each, could link them, and is trusted not to. "
+    counted = evidence.ledger or evidence.releases
+    if evidence.ledger is not None:
+        text += f"The ledger holds {formatting.count(evidence.ledger.value.entries, 'query', 'queries')}. "
+    bounds = own.finite and own.unit == "user"
+    text += (
+        f"What sums say of a person in all of them, linked or not, is bounded: {claim(own)}."
+        if bounds
+        else f"But no claim about whole people bounds what sums say of one: {claim(own)}."
+    )
+    return Answer.from_data(
+        text, evidence.settings, evidence.guarantee, *([] if counted is None else [counted]), alarm=not bounds
+    )
+
+
+def _plan(settings: Mapping[str, Any]) -> PrivacyPlan | None:
+    try:
+        return PrivacyPlan.from_dict(settings)
+    except PlanError:
+        return None
 
 
 def _inference(case: Case) -> Reply:

@@ -1,1 +1,1 @@
-"""How each kind of folder becomes evidence: a run, an audit, a node."""
+"""How each kind of folder becomes evidence: a run, an audit, a run over devices, a node."""

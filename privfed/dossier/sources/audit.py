@@ -117,6 +117,7 @@ def _evidence(folder: Path, report: AuditReport, cell: Cell, file: FileRead, pag
             if row.tap != "raw"
         ),
         attributes=_attributes(cell, file, at),
+        links=tuple(Datum(row, cited(file, f"{at}.links[{number}]")) for number, row in enumerate(cell.links)),
         observers=tuple(
             Datum(row, cited(file, f"{at}.observers[{number}]")) for number, row in enumerate(cell.observers)
         ),

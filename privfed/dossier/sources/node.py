@@ -12,7 +12,7 @@ from privfed.dossier.errors import DossierError
 from privfed.dossier.evidence import MU_OF_NOTHING, MU_OF_OTHERS, Datum, Evidence, LedgerHead, cited
 from privfed.dossier.ledgers import read_ledger
 from privfed.dossier.reading import FileRead, read, read_if_there
-from privfed.dossier.sources.run import date_of, plan_words
+from privfed.dossier.sources.run import date_of, plan_words, releases_of
 from privfed.engines.nodes.errors import StateError
 from privfed.engines.nodes.federation_file import FILE as FEDERATION
 from privfed.engines.nodes.policy import FILE as POLICY
@@ -103,11 +103,7 @@ def node_evidence(folder: Path, run: str | None) -> Evidence:
         mu=None if gaussian is None else Datum(gaussian.mu, source),
         mu_missing="" if gaussian else MU_OF_NOTHING if not claim.finite else MU_OF_OTHERS,
         ledger=Datum(LedgerHead(ledger.head, len(ledger.entries), ledger.population), source),
-        releases=Datum(
-            tuple(f"{release.count} x {release}" for release in ledger.composition().releases)
-            + tuple(f"no bound: {why}" for why in ledger.composition().reasons),
-            source,
-        ),
+        releases=Datum(releases_of(ledger), source),
         randomness=None if policy is None or rules is None else _randomness(rules, policy),
         policy=None
         if policy is None or rules is None

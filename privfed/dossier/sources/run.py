@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from attacks.evaluation import ALL_ITEMS
 from privfed.audit.report import formatting
 from privfed.audit.report.headline import PROTECTED_TAPS, chosen, in_main_game, inclusion_attack
-from privfed.audit.report.records import POPULARITY, AttackRow, GuaranteeRow, Interval, SupportLeak
+from privfed.audit.report.records import POPULARITY, AttackRow, GuaranteeRow, Interval, LinkRow, SupportLeak
 from privfed.dossier.errors import DossierError
 from privfed.dossier.evidence import (
     MU_OF_NOTHING,
@@ -53,6 +53,7 @@ class AttackFile(BaseModel):
 
     plan: str
     attacks: list[AttackRow]
+    links: list[LinkRow] = []
     support: SupportLeak | None = None
 
 
@@ -112,7 +113,7 @@ def run_evidence(folder: Path) -> Evidence:
         mu=None if gaussian is None else Datum(gaussian.mu, source),
         mu_missing="" if gaussian else MU_OF_NOTHING if not claim.finite else MU_OF_OTHERS,
         ledger=Datum(LedgerHead(ledger.head, len(ledger.entries), ledger.population), source),
-        releases=Datum(_releases(ledger), source),
+        releases=Datum(releases_of(ledger), source),
         randomness=Datum(_SEEDED.format(seed=record.config.get("seed")), cited(record_file, "config.seed")),
         utility=() if measured is None or evaluation is None else _utility(measured, evaluation),
         utility_groups=None if measured is None or evaluation is None else _groups(measured, evaluation),
@@ -120,6 +121,9 @@ def run_evidence(folder: Path) -> Evidence:
         chosen_at={} if found is None or attacks is None else chosen_in(found.attacks, attacks),
         attacks=() if found is None or attacks is None else attacks_in(found.attacks, attacks),
         inclusion=None if found is None or attacks is None else strongest_in(found.attacks, attacks, randomised=True),
+        links=()
+        if found is None or attacks is None
+        else tuple(Datum(row, cited(attacks, f"links[{number}]")) for number, row in enumerate(found.links)),
         support=None
         if found is None or attacks is None or found.support is None
         else Datum(found.support, cited(attacks, "support")),
@@ -213,7 +217,8 @@ def _measured(best: AttackRow | None, rows: list[AttackRow], file: FileRead) -> 
     return Datum(attack, cited(file, f"attacks[{rows.index(best)}].sample_split"))
 
 
-def _releases(ledger: Ledger) -> tuple[str, ...]:
+def releases_of(ledger: Ledger) -> tuple[str, ...]:
+    """What was released, a line each, and why nothing bounds it where nothing does."""
     composition = ledger.composition()
     return tuple(f"{release.count} x {release}" for release in composition.releases) + tuple(
         f"no bound: {why}" for why in composition.reasons

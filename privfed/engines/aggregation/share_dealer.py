@@ -39,7 +39,7 @@ class ShareDealer:
         self.announced = AnnouncedRows(support)
         self._population, self._streams = population, streams
         self._ciphers: list[ClientCiphers] = []
-        self._lanes: dict[int, list[tuple[KeyStreams, KeyStreams]]] = {}
+        self._lanes: dict[int, list[KeyStreams]] = {}
         self._codes: dict[tuple[Any, ...], ShareCode] = {}
 
     @property
@@ -77,7 +77,7 @@ class ShareDealer:
             self._ciphers = [ClientCiphers(of_one) for of_one in keys]
         ring = Ring(self.mechanism.bits)
         if lane not in self._lanes:
-            self._lanes[lane] = [(KeyStreams(own, ring, lane), KeyStreams(own, ring, lane)) for own in self._ciphers]
-        position = *address, clients, counts
-        left = masked_share(ring_elements, [own.take(*position) for own, _ in self._lanes[lane]])
-        return [left, *(aggregator.take(*position) for _, aggregator in self._lanes[lane])]
+            self._lanes[lane] = [KeyStreams(own, ring, lane) for own in self._ciphers]
+        # Clients and aggregators generate the same streams from the same keys; in one process once will do.
+        taken = [own.take(*address, clients, counts) for own in self._lanes[lane]]
+        return [masked_share(ring_elements, taken), *taken]

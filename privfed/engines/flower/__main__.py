@@ -8,9 +8,9 @@
     python -m privfed.engines.flower strangers ADDRESS --authority FILE
 
 `keys` makes an authority, a server certificate and the nodes' key pairs for a trial; `node-key` one node's pair, at the
-organisation that keeps it; `node` serves the node that lives in a folder, with its data and its policy; `gateway`
-passes the calls of registered nodes to a SuperLink on loopback; `strangers` tries at the gateway what a stranger must
-not do.
+organisation that keeps it; `node` serves the node that lives in a folder, with its data and its policy, or the helper
+that lives there; `gateway` passes the calls of registered nodes to a SuperLink on loopback; `strangers` tries at the
+gateway what a stranger must not do.
 """
 
 import argparse
@@ -18,9 +18,11 @@ import asyncio
 import logging
 import signal
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 from privfed.engines.flower.keys import make_keys, node_keys
+from privfed.engines.nodes.transport import Handler
 
 SOCKET = "node.sock"
 
@@ -70,12 +72,21 @@ def main(arguments: list[str] | None = None) -> int:
 def _serve(folder: Path, path: Path, address: str | None, *, group: bool) -> None:
     """Serve until SIGTERM or SIGINT."""
     from privfed.engines.flower.service import Limits, NodeService  # noqa: PLC0415
-    from privfed.engines.nodes.node import Node  # noqa: PLC0415 - loads torch, which making keys need not wait for
+    from privfed.engines.nodes.helper import Helper  # noqa: PLC0415 - loads torch, which making keys need not wait for
+    from privfed.engines.nodes.hosting import hosted  # noqa: PLC0415 - the same
     from privfed.engines.nodes.operations import NodeMonitor, serve_monitor  # noqa: PLC0415 - the same
 
-    node = Node(folder)
-    monitor, limits = NodeMonitor(node), Limits(node.policy.max_message_mib * 2**20)
-    with serve_monitor(monitor, address), NodeService(monitor, path, limits, group_may_query=group) as service:
+    node = hosted(folder)
+    limits = Limits(node.policy.max_message_mib * 2**20)
+    with ExitStack() as stack:
+        handler: Handler = node
+        if isinstance(node, Helper):
+            if address is not None:
+                raise ValueError("a helper has no metrics: leave --monitor out")
+        else:
+            handler = monitor = NodeMonitor(node)
+            stack.enter_context(serve_monitor(monitor, address))
+        service = stack.enter_context(NodeService(handler, path, limits, group_may_query=group))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: service.close())
         logging.getLogger(__name__).info("serving the node in %s at %s", folder, path)

@@ -36,6 +36,7 @@ from privfed.engines.nodes.open_histories import read_open_histories
 from privfed.engines.nodes.operations import RoundReport, ServerMonitor, escape, logging_to, round_line, serve_monitor
 from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.run import NodesResult, train
+from privfed.engines.nodes.two_servers import FIDELITY
 from privfed.evaluation import about_metrics
 from privfed.privacy import configure
 from privfed.setup.config import ExperimentConfig
@@ -63,7 +64,7 @@ class FederationConfig(BaseModel):
         party: folder of the server's key and the signed federation file; None where they lie with the data.
         donors: file of the histories that people opened (`open_histories`), whom `experiment.split.donors` names; None
             without any.
-        nodes: how many it waits for before it begins.
+        nodes: how many it waits for before it begins; one more, the helper, where sums are made between two servers.
         wait: seconds it waits for them.
         timeout: seconds in which nodes answer a stage.
         min_nodes: smallest number of nodes whose sum is opened, beyond what the federation file asks for.
@@ -140,10 +141,11 @@ def train_over(grid: Grid, federation: FederationConfig) -> NodesResult:
 
 def _train(grid: Grid, federation: FederationConfig, monitor: ServerMonitor) -> NodesResult:
     transport = FlowerTransport(grid)
-    connected = transport.wait_for(federation.nodes, federation.wait)
-    if len(connected) < federation.nodes:
+    wanted = federation.nodes + (federation.experiment.fidelity == FIDELITY)
+    connected = transport.wait_for(wanted, federation.wait)
+    if len(connected) < wanted:
         raise TooFewNodesError(
-            f"{len(connected)} of {federation.nodes} nodes connected within {federation.wait:.0f} s: start the others, "
+            f"{len(connected)} of {wanted} nodes connected within {federation.wait:.0f} s: start the others, "
             f"register their keys, or wait for fewer"
         )
 

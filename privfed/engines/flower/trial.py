@@ -28,9 +28,11 @@ from privfed.engines.flower.keys import TrialKeys, make_keys
 from privfed.engines.flower.service import PATIENCE
 from privfed.engines.flower.strangers import check_strangers
 from privfed.engines.flower.supervisor import Family, Supervisor, alive, family, kill
+from privfed.engines.nodes.federation_file import HELPER
 from privfed.engines.nodes.files import make_folder
 from privfed.engines.nodes.node_data import NodeData
-from privfed.engines.nodes.party import found_federation
+from privfed.engines.nodes.party import Party, found_federation
+from secure_agg.primitives.keys import Identity
 
 CONNECTION = "trial"
 """Name of the SuperLink in the trial's Flower configuration."""
@@ -329,7 +331,9 @@ class Trial:
         raise TrialError(f"{process} does not answer after {_STARTING:.0f} s: see {self.log(process)}")
 
 
-def share_out(parts: Split, policy: str, folder: Path, names: Sequence[str], *, public: bool = False) -> list[Path]:
+def share_out(
+    parts: Split, policy: str, folder: Path, names: Sequence[str], *, public: bool = False, helper: bool = False
+) -> list[Path]:
     """Make the nodes' folders from data that a trial has in one place: every node gets each n-th user and the policy.
 
     Args:
@@ -338,6 +342,7 @@ def share_out(parts: Split, policy: str, folder: Path, names: Sequence[str], *, 
         folder: where the nodes' folders are made.
         names: of the nodes.
         public: whether everybody's training items are public (`Method.public_target`).
+        helper: whether there is a helper of sums between two servers, whom the nodes trust; its folder is `helper`.
 
     Returns:
         The nodes' folders, in the order of `names`. Beside them lies `server`, with what the server knows. Each has its
@@ -345,8 +350,16 @@ def share_out(parts: Split, policy: str, folder: Path, names: Sequence[str], *, 
     """
     users = parts.train.n_users
     shards = [np.arange(place, users, len(names)) for place in range(len(names))]
-    party, organisations, operator = found_federation(shards, users, parts.train.n_items, names=names)
+    helping = Identity.generate()
+    party, organisations, operator = found_federation(
+        shards, users, parts.train.n_items, names=names, helper=helping.public if helper else b""
+    )
     signature = party.federation.signature(operator)
+    if helper:
+        make_folder(folder / HELPER)
+        Party.from_identity(party.federation, helping).save(folder / HELPER, signature, operator.public)
+        (folder / HELPER / "node.toml").write_text(policy)
+        policy = f'{policy}helper = "{helping.public.hex()}"\n'
     folders = [folder / name for name in (*names, "server")]
     for own, member in zip(folders, (*organisations, party), strict=True):
         make_folder(own)

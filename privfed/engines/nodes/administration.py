@@ -12,6 +12,7 @@ from pathlib import Path
 from privfed.engines.nodes.errors import StateError
 from privfed.engines.nodes.federation_file import (
     FILE,
+    HELPER,
     OPERATOR,
     SERVER,
     SIGNATURE,
@@ -57,7 +58,7 @@ def rotate(folder: Path, name: str, key: bytes, operator: Identity) -> Federatio
 
     Args:
         folder: of the operator.
-        name: of the organisation, or `server`.
+        name: of the organisation, `server` or `helper`.
         key: its new public key.
         operator: who signs.
 
@@ -66,9 +67,9 @@ def rotate(folder: Path, name: str, key: bytes, operator: Identity) -> Federatio
         PlanError: the key is a party's already.
     """
     federation = read_federation(folder)
-    if name == SERVER:
+    if name == SERVER or (name == HELPER and federation.helper):
         _refuse_known(federation, key)
-        return _sign_next(folder, federation, operator, {"server": key.hex()})
+        return _sign_next(folder, federation, operator, {name: key.hex()})
     seat = _seat(federation, name)
     _refuse_known(federation, key)
     organisations = [one.model_dump() for one in federation.organisations]

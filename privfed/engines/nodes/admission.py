@@ -9,7 +9,6 @@ from jaxtyping import Int64
 from privfed.contracts import schema_digest
 from privfed.engines.nodes.budget import Budget
 from privfed.engines.nodes.errors import NodeRefused
-from privfed.engines.nodes.node_data import renumbered
 from privfed.engines.nodes.node_state import NodeState
 from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.policy import Policy
@@ -85,14 +84,24 @@ class Admission:
         Raises:
             PolicyRefused: they are too few.
         """
-        everybody = np.sort(np.concatenate([np.empty(0, np.int64), *map(self._party.federation.users, seats)]))
-        hosted = renumbered(everybody, self._state.run.donors)
-        sampling = self._state.plan.sampling
-        if round is None or sampling.kind in ("all", "poisson"):
-            rate = sampling.rate if round is not None and sampling.kind == "poisson" else 1.0
-            self._policy.accept_cohort(rate * len(hosted))
-        else:
-            self._policy.accept_cohort(int(np.isin(self._private_side.cohort(round), hosted).sum()))
+        self._policy.accept_cohort(self._expected(round, seats))
+
+    def accept_any_organisations(self, round: int | None, nodes: int) -> None:
+        """Refuse a sum over this organisation and any others, so many in all, if some of them host too few users.
+
+        Args:
+            round: as for `accept_organisations`.
+            nodes: number of organisations.
+
+        Raises:
+            PolicyRefused: the smallest of them have too few.
+        """
+        own = self._party.seat
+        others = sorted(self._expected(round, [seat]) for seat in self._party.federation.directory() if seat != own)
+        self._policy.accept_cohort(self._expected(round, [own]) + sum(others[: nodes - 1]))
+
+    def _expected(self, round: int | None, seats: Collection[int]) -> float:
+        return self._state.run.expected_users(self._party.federation, round, seats)
 
     def _accept_own(self, members: Int64[np.ndarray, " members"]) -> None:
         """Refuse a query that too few of the node's own users take part in.

@@ -10,6 +10,7 @@ import hmac
 import json
 import re
 import secrets
+from collections.abc import Collection
 from functools import cached_property
 from typing import Self
 
@@ -17,9 +18,10 @@ import numpy as np
 from jaxtyping import Int64
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from privfed.engines.cohorts import members
 from privfed.engines.nodes.errors import NodesError
 from privfed.engines.nodes.federation_file import FederationFile
-from privfed.engines.nodes.node_data import NodeData
+from privfed.engines.nodes.node_data import NodeData, renumbered
 from privfed.engines.nodes.open_histories import require_open_histories
 from privfed.federation import Streams
 from privfed.privacy.forecast import FinalQuery
@@ -157,6 +159,23 @@ class Announcement(BaseModel):
         return (
             Streams.from_seed(self.config.seed) if self.seeded else Streams(bytes.fromhex(self.public), simulated=True)
         )
+
+    def expected_users(self, federation: FederationFile, round: int | None, seats: Collection[int]) -> float:
+        """Number of the organisations' users who are in a sum over them, from the file and the sampling rule alone.
+
+        Args:
+            federation: of the run.
+            round: whose cohort is added up; None where it is everybody, as for metrics.
+            seats: of the organisations.
+        """
+        everybody = np.sort(np.concatenate([np.empty(0, np.int64), *map(federation.users, seats)]))
+        hosted, sampling = renumbered(everybody, self.donors), self.config.privacy.sampling
+        if round is None or sampling.kind == "all":
+            return len(hosted)
+        if sampling.kind == "poisson":
+            return sampling.rate * len(hosted)
+        chosen = members(sampling, self.cohort_streams(), self.n_users, round).numpy()
+        return int(np.isin(chosen, hosted).sum())
 
     def assemble(self, data: NodeData, root: bytes, salt: str = "", entropy: bytes = b"") -> Assembly:
         """The experiment over what one party knows; the other party's side of it has nobody's data.

@@ -149,12 +149,19 @@ class Budget:
         of_all = f"its policy has {bounds} over all runs together; it takes part in no more"
         if allowed is not None and any(run.epsilon is None for run in self.earlier):
             raise PolicyRefused(f"an earlier run of this node guaranteed nothing, so no epsilon bounds all: {of_all}")
-        earlier = [PrivacyCost(run.epsilon, run.delta, run.pure) for run in self.earlier if run.epsilon is not None]
-        sums = [_total([*earlier, cost]), _total([each.at_zero for each in (*earlier, cost)])]
+        costs = [*self._earlier_costs(), cost]
+        sums = [_total(costs), _total([each.at_zero for each in costs])]
         if any(epsilon <= (allowed or math.inf) and delta <= self._policy.max_delta for epsilon, delta in sums):
             return
         what = "epsilons" if all(delta <= self._policy.max_delta for _, delta in sums) else "epsilons and deltas"
         raise PolicyRefused(f"the {what} of this node's runs would add up to more than it allows: {of_all}")
+
+    def total(self, cost: "PrivacyCost") -> tuple[float, float]:
+        """Epsilon and delta of a run that costs so much and of all earlier ones that guarantee something, added up."""
+        return _total([*self._earlier_costs(), cost])
+
+    def _earlier_costs(self) -> list["PrivacyCost"]:
+        return [PrivacyCost(run.epsilon, run.delta, run.pure) for run in self.earlier if run.epsilon is not None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,7 +229,9 @@ class Channel:
             self._roster.unheard(node)
             return None, None
         try:
-            seat = Packet.decode(memoryview(reply)[:-SIGNATURE_BYTES]).whole("seat", 0, self._roster.seats - 1)
+            seat = Packet.decode(memoryview(reply)[:-SIGNATURE_BYTES]).whole(
+                "seat", 0, self._party.federation.seats[-1]
+            )
             packet = self._verified(seat, request, reply)
         except MessageError as malformed:
             self._roster.strange(node)

@@ -30,6 +30,7 @@ from secure_agg.primitives.keys import KEY_BYTES, SIGNATURE_BYTES, Identity, len
 FILE, SIGNATURE, OPERATOR = "federation.toml", "federation.sig", "operator.pub"
 
 SERVER, SERVER_SEAT = "server", -1
+HELPER = "helper"
 
 _Key = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _LABEL = b"privfed federation file"
@@ -59,6 +60,8 @@ class FederationFile(BaseModel):
         version: rises with every change.
         min_protocol: oldest version of the messages that parties may fall back to.
         server: Ed25519 key of the server.
+        helper: Ed25519 key of the second server of sums between two servers, which must not collude with the first;
+            empty where no run has such sums.
         population: users of all organisations.
         items: size of the catalogue.
         min_organisations: smallest number of organisations in a sum that is opened.
@@ -74,6 +77,7 @@ class FederationFile(BaseModel):
     version: int = Field(ge=1, lt=2**31)
     min_protocol: int = Field(OLDEST, ge=OLDEST, lt=2**31)
     server: _Key
+    helper: str = Field("", pattern=r"^([0-9a-f]{64})?$")
     population: int = Field(ge=1, lt=2**40)
     items: int = Field(ge=1, lt=2**40)
     min_organisations: int = Field(3, ge=3)
@@ -86,9 +90,10 @@ class FederationFile(BaseModel):
     def _parties_differ(self) -> Self:
         if self.min_protocol > PROTOCOL:
             raise ValueError(f"min_protocol = {self.min_protocol} and this software speaks {PROTOCOL}; update it")
+        helping = bool(self.helper)
         for what, values in (
-            ("name", [SERVER, *(one.name for one in self.organisations)]),
-            ("key", [self.server, *(one.key for one in self.organisations)]),
+            ("name", [SERVER, *[HELPER] * helping, *(one.name for one in self.organisations)]),
+            ("key", [self.server, *[self.helper] * helping, *(one.key for one in self.organisations)]),
         ):
             if len(set(values)) < len(values):
                 raise ValueError(f"two parties have the same {what}; every party needs a {what} of its own")
@@ -116,18 +121,36 @@ class FederationFile(BaseModel):
         """SHA-256 of the content, whatever its spacing and comments; runs and signatures are bound to it."""
         return hashlib.sha256(self.canonical).hexdigest()
 
+    @property
+    def helper_seat(self) -> int | None:
+        """The seat after those of the organisations, which is the helper's; None where there is no helper."""
+        return len(self.organisations) if self.helper else None
+
+    @property
+    def seats(self) -> range:
+        """Seats of all parties but the server."""
+        return range(len(self.organisations) + bool(self.helper))
+
     def key(self, seat: int) -> bytes:
         """Public key of a party."""
-        return bytes.fromhex(self.server if seat == SERVER_SEAT else self.organisations[seat].key)
+        if seat == SERVER_SEAT:
+            return bytes.fromhex(self.server)
+        return bytes.fromhex(self.helper if seat == self.helper_seat else self.organisations[seat].key)
+
+    def directory(self) -> dict[int, bytes]:
+        """Public keys of the organisations, by seat."""
+        return {seat: self.key(seat) for seat in range(len(self.organisations))}
 
     def seat_of(self, key: bytes) -> int | None:
         """The party that a public key belongs to; None where it is nobody's."""
-        keys = {self.key(seat): seat for seat in range(SERVER_SEAT, len(self.organisations))}
+        keys = {self.key(seat): seat for seat in (SERVER_SEAT, *self.seats)}
         return keys.get(key)
 
     def name_of(self, seat: int) -> str:
         """The party at a seat, for people."""
-        return SERVER if seat == SERVER_SEAT else self.organisations[seat].name
+        if seat == SERVER_SEAT:
+            return SERVER
+        return HELPER if seat == self.helper_seat else self.organisations[seat].name
 
     def signature(self, operator: Identity) -> str:
         """The operator's signature, hexadecimal."""

@@ -13,6 +13,7 @@ from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.policy import Policy
 from privfed.engines.nodes.private_side import PrivateSide
 from privfed.engines.nodes.record import NodeRecord
+from privfed.engines.nodes.two_servers import between_two_servers
 
 _NONCE_BYTES = 16
 
@@ -75,6 +76,8 @@ class Joining:
         self._policy.accept_plan(
             config.registered().name, config.privacy, announced.rounds, announced.n_users, seeded=announced.seeded
         )
+        if between_two_servers(announced):
+            self._policy.accept_helper(self._party.federation.helper)
         self._policy.accept_donors(np.intersect1d(self._users, announced.donors, assume_unique=True))
         if any(run.run == announced.run for run in book.ended):
             raise NodeRefused("this node has left that run and does not come back to it; begin a new run")

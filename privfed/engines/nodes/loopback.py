@@ -15,6 +15,8 @@ from typing import Literal
 
 import torch
 
+from privfed.engines.nodes.helper import Helper
+from privfed.engines.nodes.hosting import hosted
 from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.transport import Handler, NodeId
 
@@ -35,11 +37,11 @@ def no_faults(node: NodeId, stage: str) -> Fault | None:
 def serve(folder: str, connection: Connection) -> None:
     """The life of a node's process: answer what comes until the other end is gone."""
     torch.set_num_threads(1)
-    node: Node | None = None
+    node: Node | Helper | None = None
     with suppress(EOFError, KeyboardInterrupt, ConnectionError):
         while True:
             frame = connection.recv_bytes()
-            node = node or Node(folder)
+            node = node or hosted(folder)
             stage = frame[:_STAGE_BYTES].rstrip(b" ").decode()
             connection.send_bytes(node.handle(stage, frame[_STAGE_BYTES:]))
 
@@ -96,6 +98,11 @@ class Loopback:
         worker = self._workers.pop(node, None)
         if worker is not None:
             worker.kill()
+
+    @property
+    def pids(self) -> dict[NodeId, int]:
+        """Processes that run, by node."""
+        return {node: worker.process.pid for node, worker in self._workers.items()}
 
     def close(self) -> None:
         """End all processes."""

@@ -6,8 +6,10 @@ from privfed.engines.nodes.announcement import Announcement
 from privfed.engines.nodes.channel import Channel
 from privfed.engines.nodes.codec import Packet
 from privfed.engines.nodes.errors import MessageError
+from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.queries import MEASURE, Query
 from privfed.engines.nodes.roster import ANNOUNCE, NodeRoster, Users
+from privfed.engines.nodes.two_servers import SealingKey
 from privfed.privacy import LedgerError
 from privfed.privacy.user_ranges import from_ranges
 
@@ -21,10 +23,14 @@ class Membership:
         channel: to the nodes.
         roster: of the nodes.
         announced: the run.
+        party: the server.
     """
 
-    def __init__(self, channel: Channel, roster: NodeRoster, announced: Announcement) -> None:
+    _sealing: SealingKey | None
+
+    def __init__(self, channel: Channel, roster: NodeRoster, announced: Announcement, party: Party) -> None:
         self._channel, self.roster, self._announced = channel, roster, announced
+        self._party, self._sealing = party, None
 
     def joined(self) -> list[int]:
         """Seats that take part and are connected; the run is announced to new connections first."""
@@ -33,6 +39,16 @@ class Membership:
         if new:
             self._announce(new)
         return self.roster.present(connected)
+
+    @property
+    def helper(self) -> SealingKey | None:
+        """The key that parts for the helper are sealed to; None where it takes no part or is not connected."""
+        return self._sealing if self.roster.helper_present(self._channel.transport.nodes()) else None
+
+    def everybody(self) -> tuple[int, ...]:
+        """Seats to query now, and that of the helper where it takes part."""
+        seats, helper = self.available(), self._party.federation.helper_seat
+        return seats if helper is None or self.helper is None else (*seats, helper)
 
     def available(self) -> tuple[int, ...]:
         """Seats to query now: those that were silent again and again rest."""
@@ -61,6 +77,8 @@ class Membership:
         announcement = self._announced.model_dump(mode="json")
         for seat, packet in sorted(self._channel.announce(new, {"announcement": announcement}).items()):
             try:
+                if seat == self._party.federation.helper_seat:
+                    self._sealing = SealingKey.read(packet, self._party, self._announced.run)
                 self.roster.accept(seat, packet.text("nonce", _LONGEST_NONCE))
             except MessageError as refused:
                 self._channel.note(seat, ANNOUNCE, str(refused))

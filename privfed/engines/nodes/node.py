@@ -7,6 +7,7 @@
     input      the query, and everybody's signature -> trains its users; the sum of their ring elements under masks
     confirm    survivors -> a signature over them and the model that this node was sent
     reveal     everybody's signature over the same -> shares that open the sum, once; and keys for the next sum
+    upload     the query of a run between two servers -> trains its users; one part of their sum for each server
     clear      the query under a plan without masked sums -> partial sums, or single protected uploads
     settle     how the last query ended; or that the run has
 
@@ -65,6 +66,7 @@ from privfed.engines.nodes.protocol import newest_common, spoken
 from privfed.engines.nodes.public_sentence import public_sentence
 from privfed.engines.nodes.queries import MEASURE, Query
 from privfed.engines.nodes.record import Book, QueryAddress
+from privfed.engines.nodes.two_server_upload import TwoServerUploads
 from privfed.federation import Clients, FederationError
 from privfed.privacy import Ledger, PrivacyError, explain
 from privfed.privacy.user_ranges import to_ranges
@@ -111,6 +113,7 @@ class Node:
         self._admission = Admission(self.state, self.policy, self.party, self.private_side)
         self._answering = Answering(self.state, self.policy, self.private_side, self._admission)
         self._session = MaskedSession(self.state, self.policy, self.party)
+        self._uploads = TwoServerUploads(self.state, self.policy, self.party)
         self._handlers: Mapping[str, Callable[[Packet, Address], Answer]] = {
             "train.announce": self._announce,
             "train.invite": self._invite,
@@ -119,6 +122,7 @@ class Node:
             "train.input": self._input,
             "train.confirm": self._confirm,
             "train.reveal": self._reveal,
+            "train.upload": self._upload,
             "train.clear": self._clear,
             "train.settle": self._settle,
         }
@@ -189,8 +193,10 @@ class Node:
     def _require_fitting(self) -> None:
         """Refuse data or a federation file that do not belong to this node."""
         federation, seat = self.party.federation, self.party.seat
-        if seat == SERVER_SEAT:
-            raise StateError("the key in this folder is the server's; a node needs the key of an organisation")
+        if seat in (SERVER_SEAT, federation.helper_seat):
+            raise StateError(
+                f"the key in this folder is the {federation.name_of(seat)}'s; a node needs the key of an organisation"
+            )
         if (self.data.population, self.data.items) != (federation.population, federation.items):
             raise StateError(
                 f"the data is of {self.data.population} users and {self.data.items} items and the federation file says "
@@ -315,6 +321,7 @@ class Node:
         return {}, {"advertisement": self._advertise(packet)}
 
     def _advertise(self, packet: Packet) -> Array:
+        self._uploads.require(two_servers=False)
         return as_array(self._session.advertise(_bytes(packet, "invitation")))
 
     def _share(self, packet: Packet, address: Address) -> Answer:
@@ -341,6 +348,18 @@ class Node:
         return {"members": self._disclosed(members)}, {
             "masked": as_array(self._session.mask(go_ahead, elements, address.model))
         }
+
+    def _upload(self, packet: Packet, address: Address) -> Answer:
+        """Train, add up the users' ring elements, and return a part of the sum for each of two servers."""
+        self._uploads.require(two_servers=True)
+        query = self._query(packet, address)
+        self._admission.refuse_second_input(query)
+        accepted = self._uploads.accept(packet, query, self._answering.size(query))
+        self.private_side.settle(_counted(packet))
+        summed = None if query.step == MEASURE else query.round
+        self._admission.accept_any_organisations(summed, accepted.terms.min_clients)
+        elements, members = self._answering.ring_elements(query)
+        return {"members": self._disclosed(members)}, accepted.parts(elements)
 
     def _confirm(self, packet: Packet, address: Address) -> Answer:
         """Sign who has survived, if these are enough for the policy."""

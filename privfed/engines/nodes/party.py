@@ -31,17 +31,17 @@ from secure_agg.primitives.keys import KEY_BYTES, SIGNATURE_BYTES, Identity, len
 
 KEY_FILE = "identity.key"
 
-Kind = Literal["request", "reply", "receipt", "device request", "device reply"]
+Kind = Literal["request", "reply", "receipt", "sealing", "device request", "device reply"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Party:
-    """A server or an organisation.
+    """A server, an organisation, or the helper of sums between two servers.
 
     Attributes:
         federation: that it takes part in.
         identity: its signing key.
-        seat: its place in the file; `SERVER_SEAT` for the server.
+        seat: its place in the file; `SERVER_SEAT` for the server, `helper_seat` for the helper.
         speaks: versions of the messages.
     """
 
@@ -138,6 +138,7 @@ def found_federation(
     min_organisations: int = 3,
     corrupt: int = 1,
     keys: Sequence[bytes] | None = None,
+    helper: bytes = b"",
 ) -> tuple[Party, list[Party], Identity]:
     """A new federation with keys for everybody, as an operator makes one for a trial on one machine.
 
@@ -149,6 +150,7 @@ def found_federation(
         min_organisations: smallest number in a sum.
         corrupt: how many may collude with the server.
         keys: private keys of server and organisations, where they are prescribed.
+        helper: public key of the helper of sums between two servers; empty names none.
 
     Returns:
         The server, the organisations in the order of their seats, and the operator's key.
@@ -163,7 +165,7 @@ def found_federation(
         )
     )
     federation = FederationFile(
-        name="trial", version=1, server=drawn[0].public.hex(), population=population, items=items,
+        name="trial", version=1, server=drawn[0].public.hex(), helper=helper.hex(), population=population, items=items,
         min_organisations=min_organisations, corrupt=corrupt, organisations=organisations,
     )  # fmt: skip
     parties = [Party.from_identity(federation, identity) for identity in drawn]

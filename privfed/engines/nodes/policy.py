@@ -7,6 +7,7 @@
     max_epsilon = 8.0               # sum over all runs; leave out for no bound
     max_delta = 1e-5                # sum over all runs, too
     tier = "careful"                # which budget of a run with tiers its users chose
+    helper = "HELPER_PUB"           # second server of sums between two servers that it accepts; without, none
     donors = "7,203-219"            # users who consented to opening their history
     max_clip_norm = 10.0
     min_noise_multiplier = 0.5
@@ -58,6 +59,8 @@ class Policy(BaseModel):
         donors: numbers, as ranges, of the node's users who consented to opening their history to servers. A run may
             name them as donors, and no other user of the node: donors are in no sum, so whom a server could name, it
             could leave out of sums at will.
+        helper: Ed25519 key, hexadecimal, of the helper whom the node trusts not to collude with the server; empty
+            refuses runs whose sums are made between two servers.
         own_noise_suffices: whether noise that is added in shares must be enough with the shares of this node's own
             users that take part; the number of others in a sum is the server's word.
         allow_simulation: whether keys of users may follow from the server's seed, which protects nobody: for trials.
@@ -85,6 +88,9 @@ class Policy(BaseModel):
         ("secure_sum", "distributed_gaussian"), description="kinds of mechanisms it sends anything under"
     )
     donors: str = Field("", description="users who consented to opening their history, as ranges of numbers")
+    helper: str = Field(
+        "", pattern=r"^([0-9a-f]{64})?$", description="key of the helper it trusts not to collude with the server"
+    )
     own_noise_suffices: bool = Field(
         default=True, description="ask that the noise shares of the node's own users be enough by themselves"
     )
@@ -156,6 +162,20 @@ class Policy(BaseModel):
             )
         self._accept_clip(plan)
         self._accept_noise(plan)
+
+    def accept_helper(self, helper: str) -> None:
+        """Return quietly where sums may be made between the server and this helper.
+
+        Raises:
+            PolicyRefused: they may not.
+        """
+        if not self.helper:
+            raise PolicyRefused(
+                "the run's sums are made between two servers, and this node's policy names no helper whom it trusts "
+                "not to collude with the server (helper)"
+            )
+        if self.helper != helper:
+            raise PolicyRefused("the federation file names another helper than this node's policy (helper)")
 
     def accept_settings(self, settings: Mapping[str, JsonValue]) -> None:
         """Return quietly where no number among a method's settings is too large, however deep it lies.

@@ -1,9 +1,9 @@
 """`RemoteFederation`: the federation of a method's server over nodes that share no memory with it.
 
-A query under a plan with masked sums takes five exchanges (share, check, input, confirm, reveal). Who does not answer
-in time has dropped out, at any stage; with too few left the round is aborted, and nothing is opened, recorded in the
-server's ledger or queried again. Users in a sum are recorded when the survivors are known, before any node helps to
-open it.
+A query under a plan with masked sums takes five exchanges (share, check, input, confirm, reveal), two where the run's
+sums are made between two servers (upload, release). Who does not answer in time has dropped out, at any stage; with too
+few left the round is aborted, and nothing is opened, recorded in the server's ledger or queried again. Users in a sum
+are recorded when the survivors are known, before any node helps to open it.
 """
 
 import logging
@@ -30,6 +30,8 @@ from privfed.engines.nodes.policy import masked
 from privfed.engines.nodes.queries import MEASURE, Query
 from privfed.engines.nodes.roster import NodeRoster, Users
 from privfed.engines.nodes.transport import Transport
+from privfed.engines.nodes.two_server_rounds import TwoServerRounds
+from privfed.engines.nodes.two_servers import between_two_servers
 from privfed.engines.simulation import TooFewClientsError
 from privfed.evaluation import EvaluationResult
 from privfed.federation import Cohort, FederationError, Individual, Message, Server, Total
@@ -96,9 +98,12 @@ class RemoteFederation:
         self.journal = journal or Journal(None, announced.n_users)
         self.roster = NodeRoster(party.federation, starts << _SESSION_BITS, announced.donors)
         self._channel = Channel(transport, self.roster, party, announced.run, timeout, starts)
-        self._membership = Membership(self._channel, self.roster, announced)
+        self._membership = Membership(self._channel, self.roster, announced, party)
         run, at_least = bytes.fromhex(announced.run), max(min_nodes, MIN_NODES)
         self.masked_rounds = MaskedRounds(self._channel, self._membership, party, run, at_least)
+        self._rounds: MaskedRounds | TwoServerRounds = self.masked_rounds
+        if between_two_servers(announced):
+            self._rounds = TwoServerRounds(self._channel, self._membership, party, announced, at_least)
         self._gathering = Gathering(self._channel, self._membership, guard)
         self.cohorts = 0
         self.abort_reason: str | None = None
@@ -206,7 +211,7 @@ class RemoteFederation:
         try:
             if masked(self.guard.plan):
                 size = sum(block.size for block in schema.values()), _MEASURED_BITS
-                elements, _ = self.masked_rounds.sum(nodes, query, schema, size, lambda _: None)
+                elements, _ = self._rounds.sum(nodes, query, schema, size, lambda _: None)
                 flat = torch.from_numpy(elements.view(np.int64).copy())
                 sums: Mapping[str, Tensor] = {name: flat.view(block.shape) for name, block in schema.items()}
             else:
@@ -219,7 +224,7 @@ class RemoteFederation:
     def finish(self) -> None:
         """Tell nodes how the last query ended, and that the run has."""
         request = NodeRequest(values={"final": True})
-        self._channel.exchange("train.settle", dict.fromkeys(self._membership.available(), request))
+        self._channel.exchange("train.settle", dict.fromkeys(self._membership.everybody(), request))
 
     # One query -------------------------------------------------------------------------------------------------------
 
@@ -262,7 +267,7 @@ class RemoteFederation:
 
         if code is not None and schema:
             size = code.length, code.ring.bits
-            elements, gathered = self.masked_rounds.sum(
+            elements, gathered = self._rounds.sum(
                 nodes, query, schema, size, lambda users: self._accept(context, users)
             )
             blocks = code.decode(elements)

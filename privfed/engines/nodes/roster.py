@@ -77,7 +77,16 @@ class NodeRoster:
 
     def present(self, connected: Collection[NodeId]) -> list[int]:
         """Seats that take part and are connected."""
-        return [seat for seat in sorted(self.nonces) if self.routes[seat] in connected and seat not in self.excluded]
+        return [
+            seat
+            for seat in sorted(self.nonces)
+            if self.routes[seat] in connected and seat < self.seats and seat not in self.excluded
+        ]
+
+    def helper_present(self, connected: Collection[NodeId]) -> bool:
+        """Whether the helper takes part and is connected."""
+        seat = self._federation.helper_seat
+        return seat in self.nonces and self.routes[seat] in connected
 
     def accept(self, seat: int, nonce: str) -> None:
         """Let an organisation take part."""

@@ -31,6 +31,7 @@ from privfed.engines.nodes.operations.progress import RoundReport, round_report
 from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.remote_federation import FederationProgress, RemoteFederation
 from privfed.engines.nodes.transport import Transport
+from privfed.engines.nodes.two_servers import FIDELITY
 from privfed.evaluation import COUNTED, UNCOUNTED, RoundEvaluation
 from privfed.federation import Server
 from privfed.guards.server_guard import ServerGuard
@@ -43,6 +44,10 @@ from privfed.setup.sizing import size
 _NODES_SEE = (
     "A node holds the data of its own users and adds up their protected uploads itself, so what is claimed against the "
     "server and other nodes is not claimed against a user's own node."
+)
+_HELPER = (
+    "Sums were made between the server and the helper that the federation file names: what is claimed against the "
+    "server is claimed as long as these two do not collude."
 )
 _MEASURED = f"Sums of metrics over the nodes' users were opened to measure quality. {UNCOUNTED}"
 NOT_MEASURED = (
@@ -125,6 +130,11 @@ def train(
             "nodes measure what their users received, and the protocol scores what a device trained before it sent "
             "anything: set protocol.state = 'received', or measure no parts"
         )
+    if config.fidelity == FIDELITY and not party.federation.helper:
+        raise NodesError(
+            "fidelity = 'two-servers' needs a second server, and the federation file names no helper: have the "
+            "operator sign one with a helper, or leave fidelity out"
+        )
     require_open_histories(config, data)
     make_folder(folder)
     config = size(config, data.parts).config
@@ -166,6 +176,7 @@ def train(
     disclosed = [
         *assembly.registered.disclosure.side_disclosures(config.settings()),
         _NODES_SEE,
+        *([_HELPER] if config.fidelity == FIDELITY else []),
         *([COUNTED if config.evaluation.private else _MEASURED] if history else []),
     ]
     if len(announced.donors):

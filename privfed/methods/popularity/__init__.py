@@ -5,6 +5,7 @@ guarantee (epsilon = inf): differentially private popularity is another method.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 import torch
 from jaxtyping import Float, Int64
@@ -18,6 +19,10 @@ from privfed.methods.client_data import ClientData
 from privfed.methods.method import Method, MethodConfig, PublicInfo, ServerReads, Training
 from privfed.updates import ClientUpdates, Rows
 
+COUNT: Final = "count"
+COUNTS: Final = "counts"
+"""Names of the step that clients answer, and of what they send and the server publishes."""
+
 
 class PopularityConfig(MethodConfig):
     """No settings."""
@@ -30,19 +35,19 @@ class PopularityServer:
         self.counts, self.queried = torch.zeros(public_info.n_items, 1), torch.tensor(False)  # noqa: FBT003 (a tensor's value)
         opened = public_info.donors
         self._opened = None if opened is None else placed(opened.popularity()).float().unsqueeze(1)
-        self.schema: Schema = {"counts": Block((public_info.n_items, 1), bound=1)}
+        self.schema: Schema = {COUNTS: Block((public_info.n_items, 1), bound=1)}
 
     def round(self, federation: Federation, t: int) -> None:
         """Count in the first round; later rounds have no query."""
         if not self.queried:
-            release = federation.aggregate("count", federation.sample_cohort(t), self.public(), self.schema)
-            counts = release.sums["counts"]
+            release = federation.aggregate(COUNT, federation.sample_cohort(t), self.public(), self.schema)
+            counts = release.sums[COUNTS]
             self.counts = counts if self._opened is None else counts + self._opened
             self.queried = torch.tensor(True)  # noqa: FBT003 (a tensor's value)
 
     def public(self) -> Message:
         """The counts."""
-        return Message({"counts": self.counts})
+        return Message({COUNTS: self.counts})
 
     def state(self) -> dict[str, Tensor]:
         """The counts, and whether the query has run."""
@@ -56,7 +61,7 @@ class PopularityServer:
 class PopularityClients(StatefulClients):
     """Clients: the users' training items, and no parameters."""
 
-    steps = frozenset({"count"})
+    steps = frozenset({COUNT})
 
     def __init__(self, config: PopularityConfig, data: ClientData, streams: Streams) -> None:  # noqa: ARG002
         self.positives = data.positives
@@ -67,7 +72,7 @@ class PopularityClients(StatefulClients):
         mine = self.positives.subset(on_host(call.clients))
         order = placed(mine.owners * mine.n_items + mine.items).sort().values
         owner, ids = order // mine.n_items, order % mine.n_items
-        return ClientUpdates(call.clients, call.schema, [Rows("counts", owner, ids, torch.ones(len(ids), 1))])
+        return ClientUpdates(call.clients, call.schema, [Rows(COUNTS, owner, ids, torch.ones(len(ids), 1))])
 
     def score(
         self,
@@ -77,7 +82,7 @@ class PopularityClients(StatefulClients):
         candidates: Int64[Tensor, "clients c"] | None,
     ) -> Float[Tensor, "clients c"]:
         """Counts as a share of the largest, the same for everybody: small enough that a sigmoid keeps them apart."""
-        counts = message.shared["counts"][:, 0]
+        counts = message.shared[COUNTS][:, 0]
         shares = counts / counts.max().clamp(min=1)
         return shares.expand(len(clients), -1) if candidates is None else shares[candidates]
 
@@ -87,7 +92,7 @@ class CountsModel(nn.Module):
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         super().__init__()
-        counts = tensors["counts"][:, 0]
+        counts = tensors[COUNTS][:, 0]
         self.shares = nn.Buffer(counts / counts.max().clamp(min=1))
 
     def forward(self, histories: Float[Tensor, "n items"]) -> Float[Tensor, "n items"]:
@@ -110,9 +115,9 @@ METHOD = Method(
     display_name="Popularity",
     source="counting",
     config=PopularityConfig,
-    traits=MethodTraits(release="total", upload="counts", uploads_once=True),
+    traits=MethodTraits(release="total", upload=COUNTS, uploads_once=True),
     training=PopularityTraining(),
-    attack_surface=NamedBlocks("counts"),
+    attack_surface=NamedBlocks(COUNTS),
     disclosure=ServerReads("how many users have each item"),
     history_model=CountsModel,
     clip_norms=(

@@ -35,7 +35,7 @@ _FEW, _FEW_OF_LONG = 40, 20
 _AGAIN, _MOST_AGAIN, _LEAST_AGAIN = 0.1, 0.15, 0.03
 """Share of popularity in the second query, times the smaller of m / (2 n mu) and 1 / mu; the most, and what is too
 little to ask for."""
-_STANDS_OUT, _BY_CHANCE = 3.0, 0.00135
+STANDS_OUT, _BY_CHANCE = 3.0, 0.00135
 """Standard deviations above zero, and how many of noise alone are there."""
 
 
@@ -78,8 +78,8 @@ class PrivateGramConfig(MethodConfig):
     )
     select: bool = Field(
         default=True,
-        description="choose content, smoothing, pairs and how much of the head is used by how well weights from one "
-        "half of the release predict the other; false: as set or by the rule",
+        description="choose content, smoothing, pairs, what noise hides and how much of the head is used by how well "
+        "weights from one half of the release predict the other; false: as set or by the rule",
     )
     donor_weight: float | None = Field(
         None,
@@ -176,7 +176,7 @@ class HeadShown:
     @classmethod
     def from_popularity(cls, popularity: Float[Tensor, " items"], clients: float, deviation: float) -> "HeadShown":
         """Read the noisy sum of unit histories of so many clients."""
-        above = int((popularity > _STANDS_OUT * deviation).sum())
+        above = int((popularity > STANDS_OUT * deviation).sum())
         by_chance = _BY_CHANCE * len(popularity) if deviation else 0.0
         return cls(float(popularity.sum()) / max(clients, 1.0), round(above - by_chance))
 

@@ -386,6 +386,7 @@ def _words(choice: Choice) -> dict[str, float]:
         "smoothing": recipe.smoothing,
         "share of the head that is used": recipe.kept,
         "threshold of single pairs": recipe.threshold or 0.0,
+        "weight of what lies below the noise": recipe.below,
         "predicted share of histories beyond popularity": choice.gain,
         **({} if recipe.ridge is None else {"form of EASE": 1.0}),
     }

@@ -67,12 +67,11 @@ class LinearClients(StatefulClients):
         """One local epoch on the head and the touched item rows."""
         samples = draw_samples(self.sampler, call)
         rows = touched_rows(samples, self.n_items)
-        start = message.rows("items", rows.owner, rows.ids)
-        table = start.clone()
+        table = message.rows("items", rows.owner, rows.ids)
         heads = self.private.rows(call.clients)
-        heads = linear_pass(self.head, samples, rows, table, heads, self._batch_size, self.rates)
+        heads = linear_pass(self.head, samples, rows, table, heads, self._batch_size, self.rates, changes=True)
         self.private.stage(call.clients, heads)
-        update = Rows("items", rows.owner, rows.ids, table.sub_(start))
+        update = Rows("items", rows.owner, rows.ids, table)
         return ClientUpdates(call.clients, call.schema, [update])
 
     def score(
@@ -97,10 +96,16 @@ def linear_pass(
     heads: Parameters,
     batch_size: int,
     rates: LinearRates,
+    *,
+    changes: bool = False,
 ) -> Parameters:
-    """One local pass over every client's samples; `table` is updated in place, and the new heads are returned."""
+    """One local pass over every client's samples; the new heads are returned.
+
+    `table` is updated in place: rows as they are after the pass or, with `changes`, by how much they have moved.
+    """
     if compiled_for(table):
-        return linear_epoch(samples, rows, table, heads, batch_size, rates)
+        return linear_epoch(samples, rows, table, heads, batch_size, rates, changes=changes)
+    start = table.clone() if changes else None
 
     def step(p: Parameters, q: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """A step of a tile of heads, in place, off the processor; returns dL/dq `[n, batch, dim]`."""
@@ -111,7 +116,10 @@ def linear_pass(
         head.step_head_(p, q, y, weight, rates.head)
         return head.item_gradient(p, q, y, weight)
 
-    return local_epoch(samples, rows, table, heads, step, batch_size=batch_size, lr_items=rates.items)
+    new = local_epoch(samples, rows, table, heads, step, batch_size=batch_size, lr_items=rates.items)
+    if start is not None:
+        table.sub_(start)
+    return new
 
 
 def compiled_for(table: Tensor) -> bool:

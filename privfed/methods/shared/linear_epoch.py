@@ -39,6 +39,8 @@ def linear_epoch(
     heads: Mapping[str, Tensor],
     batch_size: int,
     rates: LinearRates,
+    *,
+    changes: bool = False,
 ) -> dict[str, Tensor]:
     """One pass of mini-batch SGD over every client's samples; `table` is updated in place.
 
@@ -49,6 +51,7 @@ def linear_epoch(
         heads: `w` [clients, dim] and, with a bias, `b` [clients].
         batch_size: samples per step.
         rates: learning rates.
+        changes: leave in `table` by how much every row has moved, and not where it is.
 
     Returns:
         New heads, in the order of the clients.
@@ -57,6 +60,7 @@ def linear_epoch(
     bias = new["b"] if "b" in new else torch.zeros(len(new["w"]))
     _epoch(
         table.numpy(),
+        rows.owner.numpy(),
         rows.of_sample.numpy(),
         samples.labels.numpy(),
         samples.counts.numpy(),
@@ -67,6 +71,7 @@ def linear_epoch(
         np.float32(rates.head),
         np.float32(rates.items),
         rates.together,
+        changes,
     )
     return new
 
@@ -74,6 +79,7 @@ def linear_epoch(
 @compiled(reassociate=True)
 def _epoch(
     table: Float32[np.ndarray, "rows dim"],
+    owner: Int64[np.ndarray, " rows"],
     place: Int64[np.ndarray, " samples"],
     labels: Float32[np.ndarray, " samples"],
     counts: Int64[np.ndarray, " n"],
@@ -84,28 +90,29 @@ def _epoch(
     lr_head: np.float32,
     lr_items: np.float32,
     together: bool,  # noqa: FBT001
+    changes: bool,  # noqa: FBT001
 ) -> None:
     """Every client's epoch, one after the other."""
     dim = w.shape[1]
-    slopes, change, old = np.empty(batch_size, np.float32), np.empty(dim, np.float32), np.empty(dim, np.float32)
-    first = 0
+    room, change, old = np.empty(batch_size, np.float32), np.empty(dim, np.float32), np.empty(dim, np.float32)
+    # Only as many rows of it are touched as the client with most has.
+    before = np.empty((len(table) if changes else 0, dim), np.float32)
+    first, row = 0, 0
     for c in range(len(counts)):
-        end, head = first + counts[c], w[c]
+        end, head, begin = first + counts[c], w[c], row
+        while row < len(owner) and owner[row] == c:
+            row += 1
+        if changes:
+            before[: row - begin] = table[begin:row]
         while first < end:
             last = min(first + batch_size, end)
             # float32 constants: a plain float would lift the arithmetic of the whole batch to float64.
             share = np.float32(1) / np.float32(last - first)
-            change[:] = 0
-            moved = np.float32(0)
+            at, wanted, slopes = place[first:last], labels[first:last], room[: last - first]
             # Where both move together, item rows step along the head as it was before.
             old[:] = head
-            for s in range(first, last):
-                row = table[place[s]]
-                slope = _slope(_score(head, row) + b[c], labels[s]) * share
-                slopes[s - first] = slope
-                moved += slope
-                for j in range(dim):
-                    change[j] += slope * row[j]
+            _slopes(table, at, head, b[c], wanted, share, slopes)
+            moved = _gradient(table, at, slopes, change)
             for j in range(dim):
                 head[j] -= lr_head * change[j]
             if biased:
@@ -113,14 +120,65 @@ def _epoch(
             # Rows see the new head: slopes again, from the moved head and rows that have not moved yet.
             if not together:
                 old[:] = head
-                for s in range(first, last):
-                    slopes[s - first] = _slope(_score(head, table[place[s]]) + b[c], labels[s]) * share
-            for s in range(first, last):
-                # Only after all slopes: a batch may hold an item twice, and both samples must see the row of before.
-                row, step = table[place[s]], lr_items * slopes[s - first]
-                for j in range(dim):
-                    row[j] -= step * old[j]
+                _slopes(table, at, head, b[c], wanted, share, slopes)
+            # Only after all slopes: a batch may hold an item twice, and both samples must see the row of before.
+            _move(table, at, slopes, lr_items, old)
             first = last
+        if changes:
+            for r in range(begin, row):
+                for j in range(dim):
+                    table[r, j] -= before[r - begin, j]
+
+
+# A function of its own for each loop over a batch: the compiler then knows that no other array moves in it.
+@compiled(reassociate=True)
+def _slopes(
+    table: Float32[np.ndarray, "rows dim"],
+    place: Int64[np.ndarray, " batch"],
+    head: Float32[np.ndarray, " dim"],
+    bias: np.float32,
+    labels: Float32[np.ndarray, " batch"],
+    share: np.float32,
+    out: Float32[np.ndarray, " batch"],
+) -> None:
+    """The loss's slope at every logit of a batch, as a share of the mean over it."""
+    for s in range(len(place)):
+        out[s] = _score(head, table[place[s]]) + bias
+    for s in range(len(place)):
+        out[s] = _slope(out[s], labels[s]) * share
+
+
+@compiled(reassociate=True)
+def _gradient(
+    table: Float32[np.ndarray, "rows dim"],
+    place: Int64[np.ndarray, " batch"],
+    slopes: Float32[np.ndarray, " batch"],
+    out: Float32[np.ndarray, " dim"],
+) -> np.float32:
+    """The gradient of the head, and that of its bias as the result."""
+    moved = np.float32(0)
+    out[:] = 0
+    for s in range(len(place)):
+        row, slope = table[place[s]], slopes[s]
+        moved += slope
+        for j in range(len(out)):
+            out[j] += slope * row[j]
+    return moved
+
+
+@compiled(reassociate=True)
+def _move(
+    table: Float32[np.ndarray, "rows dim"],
+    place: Int64[np.ndarray, " batch"],
+    slopes: Float32[np.ndarray, " batch"],
+    lr: np.float32,
+    head: Float32[np.ndarray, " dim"],
+) -> None:
+    """One step of the rows along the head."""
+    for s in range(len(place)):
+        row, step = table[place[s]], lr * slopes[s]
+        for j in range(len(head)):
+            row[j] -= step * head[j]
 
 
 @compiled(reassociate=True)

@@ -7,12 +7,10 @@ clients x items x dim exists here. GPFedRec's proximal term towards a personal t
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from privfed.compute.devices import placed
 from privfed.federation import Call, Message, Purpose
 from privfed.methods.shared.samples import NegativeSampler, Samples, TouchedRows, steps_taken, tile_batches
 from privfed.updates import ClientUpdates, add_rows_
@@ -34,7 +32,7 @@ def draw_samples(sampler: NegativeSampler, call: Call) -> Samples:
     """This round's samples of the called clients, from their own addressed words."""
     count = sampler.words_needed(call.clients)
     words = call.streams.words(Purpose.SAMPLES, call.round, call.query_id, call.clients.tolist(), count)
-    return sampler.sample(call.clients, placed(words.astype(np.int64)))
+    return sampler.draw(call.clients, words)
 
 
 def local_epoch(

@@ -9,15 +9,23 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float, Float32, Int64, UInt32
 from torch import Tensor
 
+from privfed.compute.compiled import compiled
 from privfed.compute.devices import placed
 from privfed.compute.tiles import padded, tile_size, tiles
 from privfed.data import Histories
 
 _FLAGS_PER_SAMPLE = 12
 """Clearing more flags than this takes longer than sorting the samples."""
+_NUMBER_BITS = 31
+_NUMBER = (1 << _NUMBER_BITS) - 1
+"""A key of the shuffle holds a word of 32 bits and, below it, the number of a sample."""
+_MAGIC = np.uint64(0x0218A392CD3D5DBF)
+"""A de Bruijn sequence of 64 bits: shifted by each of 0 to 63, its six highest bits are distinct."""
+_BIT = np.zeros(64, np.int64)
+_BIT[[((int(_MAGIC) << bit) & (2**64 - 1)) >> 58 for bit in range(64)]] = range(64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,8 +112,21 @@ class NegativeSampler:
         most = int(self.positive_counts[users].max()) if len(users) else 0
         return most * (2 * self.negatives + 1)
 
+    def draw(self, users: Int64[Tensor, " n"], words: UInt32[np.ndarray, "n w"]) -> Samples:
+        """One epoch of samples for `users`, each client's drawn and shuffled by its own words."""
+        if not self.room.is_cpu:
+            return self.sample(users, placed(words.astype(np.int64)))
+        counts = self.positive_counts[users] * (self.negatives + 1)
+        total = int(counts.sum())
+        owner, items, labels = np.empty(total, np.int64), np.empty(total, np.int64), np.empty(total, np.float32)
+        _draw(
+            users.numpy(), words, counts.numpy(), self.negatives, self._start.numpy(), self._items.numpy(),
+            self.room.numpy(), self._excluded_start.numpy(), self._gaps.numpy(), self._stride, owner, items, labels,
+        )  # fmt: skip
+        return Samples(counts, torch.from_numpy(owner), torch.from_numpy(items), torch.from_numpy(labels))
+
     def sample(self, users: Int64[Tensor, " n"], uints: Int64[Tensor, "n w"]) -> Samples:
-        """One epoch of samples for `users`, each client's drawn and shuffled by its own 32-bit words."""
+        """What `draw` does on any device, step by step."""
         k = self.negatives
         count = self.positive_counts[users]
         owner, rank = _ragged(count)
@@ -148,7 +169,15 @@ class NegativeSampler:
 
 
 def touched_rows(samples: Samples, n_items: int) -> TouchedRows:
-    """The distinct pairs of `samples`, by a flag for every (client, item) or, where these are many, by sorting."""
+    """The distinct pairs of `samples`: by machine code, or else by flags or, where these are many, by sorting."""
+    if samples.items.is_cpu:
+        found = _touch(samples.counts.numpy(), samples.items.numpy(), n_items)
+        return TouchedRows(*(torch.from_numpy(part) for part in found))
+    return stacked_rows(samples, n_items)
+
+
+def stacked_rows(samples: Samples, n_items: int) -> TouchedRows:
+    """What `touched_rows` does off the processor: a flag for every (client, item) or, where these are many, a sort."""
     pairs = len(samples.counts) * n_items
     key = samples.owner * n_items + samples.items
     if pairs > _FLAGS_PER_SAMPLE * len(key):
@@ -162,6 +191,141 @@ def touched_rows(samples: Samples, n_items: int) -> TouchedRows:
     place = torch.empty(pairs, dtype=torch.int32)
     place[rows] = torch.arange(len(rows), dtype=torch.int32)
     return TouchedRows(rows // n_items, rows % n_items, place[key].long())
+
+
+@compiled
+def _draw(
+    users: Int64[np.ndarray, " n"],
+    words: UInt32[np.ndarray, "n w"],
+    counts: Int64[np.ndarray, " n"],
+    negatives: int,
+    start: Int64[np.ndarray, " users"],
+    positives: Int64[np.ndarray, " pairs"],
+    room: Int64[np.ndarray, " users"],
+    excluded_start: Int64[np.ndarray, " users"],
+    gaps: Int64[np.ndarray, " excluded"],
+    stride: int,
+    owner: Int64[np.ndarray, " samples"],
+    items: Int64[np.ndarray, " samples"],
+    labels: Float32[np.ndarray, " samples"],
+) -> None:
+    """Every client's draws and shuffle, one client after the other."""
+    most = counts.max() if len(counts) else 0
+    # Item and label of a sample before the shuffle, as one number; what it is sorted by; and scratch.
+    drawn, keys, place = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(2 * most + 2, np.int64)
+    taken, below = np.empty(negatives, np.int64), np.empty(len(gaps) + 2, np.int64)
+    first = 0
+    for c in range(len(users)):
+        user, count = users[c], counts[c]
+        if count == 0:
+            continue
+        pairs = count // (negatives + 1)
+        own = positives[start[user] : start[user] + pairs]
+        end = excluded_start[user + 1] if user + 1 < len(excluded_start) else len(gaps)
+        _choose(words[c], own, room[user], gaps[excluded_start[user] : end], user * stride, taken, below, drawn)
+        _order(words[c, negatives * pairs : negatives * pairs + count], place, keys)
+        for s in range(count):
+            sample = drawn[keys[s] & _NUMBER]
+            owner[first + s], items[first + s], labels[first + s] = c, sample >> 1, sample & 1
+        first += count
+
+
+@compiled
+def _choose(
+    words: UInt32[np.ndarray, " w"],
+    positives: Int64[np.ndarray, " pairs"],
+    room: int,
+    gaps: Int64[np.ndarray, " excluded"],
+    base: int,
+    taken: Int64[np.ndarray, " negatives"],
+    below: Int64[np.ndarray, " cells"],
+    drawn: Int64[np.ndarray, " samples"],
+) -> None:
+    """Twice every positive, plus one, and after it twice each of its negatives."""
+    # `below[b]`: gaps below the first number of cell b. As many cells as gaps, so a walk takes one step on average.
+    shift, gap = 0, 0
+    while (room >> shift) > len(gaps):
+        shift += 1
+    for cell in range((room >> shift) + 1):
+        while gap < len(gaps) and gaps[gap] - base < cell << shift:
+            gap += 1
+        below[cell] = gap
+    at, word = 0, 0
+    for positive in positives:
+        drawn[at] = 2 * positive + 1
+        at += 1
+        for j in range(len(taken)):
+            x = (np.int64(words[word]) * (room - j)) >> 32
+            word += 1
+            # Steps over each number taken, in ascending order, and takes its place among them.
+            i = 0
+            while i < j and x >= taken[i]:
+                x += 1
+                i += 1
+            for later in range(j, i, -1):
+                taken[later] = taken[later - 1]
+            taken[i] = x
+            gap = below[x >> shift]
+            while gap < len(gaps) and gaps[gap] - base <= x:
+                gap += 1
+            drawn[at] = 2 * (x + gap)
+            at += 1
+
+
+@compiled
+def _order(
+    words: UInt32[np.ndarray, " samples"], place: Int64[np.ndarray, " cells"], keys: Int64[np.ndarray, " samples"]
+) -> None:
+    """A stable sort: keys that hold word and number of a sample, ascending."""
+    # Words are uniform, so each of as many cells as samples holds about one, and insertion puts a cell in order.
+    count, bits = len(words), 1
+    while 1 << bits < count:
+        bits += 1
+    by = 32 - bits
+    place[: (1 << bits) + 1] = 0
+    for s in range(count):
+        place[(np.int64(words[s]) >> by) + 1] += 1
+    for cell in range(1 << bits):
+        place[cell + 1] += place[cell]
+    for s in range(count):
+        key = np.int64(words[s])
+        to = place[key >> by]
+        place[key >> by] = to + 1
+        keys[to] = key << _NUMBER_BITS | s
+    for s in range(count):
+        key, to = keys[s], s
+        while to > 0 and keys[to - 1] > key:
+            keys[to] = keys[to - 1]
+            to -= 1
+        keys[to] = key
+
+
+@compiled
+def _touch(
+    counts: Int64[np.ndarray, " n"], items: Int64[np.ndarray, " samples"], n_items: int
+) -> tuple[Int64[np.ndarray, " rows"], Int64[np.ndarray, " rows"], Int64[np.ndarray, " samples"]]:
+    """Owner and item of the distinct pairs, and the pair of every sample."""
+    owner, ids, of_sample = np.empty_like(items), np.empty_like(items), np.empty_like(items)
+    # A bit for every item, 64 to a word.
+    flags, place = np.zeros((n_items + 63) // 64, np.uint64), np.empty(n_items, np.int32)
+    one, first, row = np.uint64(1), 0, 0
+    for c in range(len(counts)):
+        last = first + counts[c]
+        for s in range(first, last):
+            flags[items[s] >> 6] |= one << np.uint64(items[s] & 63)
+        for word in range(len(flags)):
+            left = flags[word]
+            flags[word] = 0
+            while left:
+                lowest = left & (~left + one)
+                item = 64 * word + _BIT[(lowest * _MAGIC) >> np.uint64(58)]
+                owner[row], ids[row], place[item] = c, item, row
+                row += 1
+                left ^= lowest
+        for s in range(first, last):
+            of_sample[s] = place[items[s]]
+        first = last
+    return owner[:row], ids[:row], of_sample
 
 
 def tile_order(counts: Int64[Tensor, " n"]) -> Int64[Tensor, " padded"]:

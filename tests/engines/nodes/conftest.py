@@ -11,6 +11,7 @@ import torch
 
 from privfed.contracts import Block
 from privfed.engines.nodes.announcement import Announcement
+from privfed.engines.nodes.helper import Helper
 from privfed.engines.nodes.journal import Journal
 from privfed.engines.nodes.loopback import InProcess
 from privfed.engines.nodes.node import Node
@@ -25,7 +26,9 @@ from privfed.guards.server_guard import ServerGuard
 from privfed.methods.shared.vae_server import COUNTS
 from privfed.privacy import Ledger, PrivacyPlan
 from privfed.setup.config import ExperimentConfig
+from secure_agg.primitives.keys import Identity
 
+HELPER = 199
 KINDS = ("unprotected", "clip_only", "local_laplace", "central_gaussian", "secure_sum", "distributed_gaussian")
 OPEN = Policy(
     allow_simulation=True, mechanisms=KINDS, evaluate=True, min_own_users=1, own_noise_suffices=False, max_runs=100
@@ -64,6 +67,7 @@ class Federation:
     policy: Policy = OPEN
     seeded: bool = True
     corrupt: int = 0
+    helping: Identity | None = None
     nodes: dict[int, Any] = field(default_factory=dict)
     data: dict[int, NodeData] = field(default_factory=dict)
     parties: dict[int, Party] = field(default_factory=dict)
@@ -73,8 +77,11 @@ class Federation:
         train = self.parts.train
         self.server, parties, self.operator = found_federation(
             self.shards, train.n_users, train.n_items, names=[f"node{100 + n}" for n in range(len(self.shards))],
-            corrupt=self.corrupt,
+            corrupt=self.corrupt, helper=b"" if self.helping is None else self.helping.public,
         )  # fmt: skip
+        if self.helping is not None:
+            self.policy = self.policy.model_copy(update={"helper": self.helping.public.hex()})
+            self.helper = self.new_helper()
         for place, users in enumerate(self.shards):
             number = 100 + place
             self.data[number] = NodeData.from_split(self.parts, users, public=self.public)
@@ -85,6 +92,17 @@ class Federation:
         """The process of a node, anew."""
         given = {"policy": self.policy, "data": self.data[number], "party": self.parties[number]} | changes
         return Node(self.folder / f"node{number}", **given)
+
+    def new_helper(self, **changes: Any) -> Helper:
+        """The process of the helper, anew."""
+        assert self.helping is not None
+        party = Party.from_identity(self.server.federation, self.helping)
+        return Helper(self.folder / "helper", **{"policy": self.policy, "party": party} | changes)
+
+    @property
+    def handlers(self) -> dict[int, Any]:
+        """The nodes, and the helper as whichever process it is when it is asked."""
+        return {**self.nodes, **({} if self.helping is None else {HELPER: lambda: self.helper})}
 
     def announced(self, **changes: Any) -> Announcement:
         """A new run."""
@@ -113,7 +131,7 @@ class Federation:
         return experiment, (folder / "ledger.jsonl").read_text().splitlines()
 
     def train(self, transport: Any = None, name: str = "server", **changes: Any) -> Any:
-        transport = transport or InProcess(self.nodes)
+        transport = transport or InProcess(self.handlers)
         given = {"party": self.server, "transport": transport, "folder": self.folder / name, "seeded": self.seeded}
         return train(self.config, self.server_data, **given | changes)
 
@@ -127,7 +145,7 @@ class Federation:
         ledger = Ledger(self.config.privacy, self.parts.train.n_users)
         guard = ServerGuard(self.config.privacy, ledger, assembly.streams)
         return RemoteFederation(
-            transport or InProcess(self.nodes), announced, self.server, guard, journal=journal, timeout=60
+            transport or InProcess(self.handlers), announced, self.server, guard, journal=journal, timeout=60
         )
 
     def counts(self, users: np.ndarray) -> torch.Tensor:
@@ -149,7 +167,8 @@ def federation(small_split: Any, tmp_path: Path) -> Callable[..., Federation]:
 
     def build(
         method: str = "feddae", plan: str = "secure-sum:clip_norm=10.0", *, settings: Any = None, nodes: int = 4,
-        policy: Policy = OPEN, seeded: bool = True, mixed: bool = False, corrupt: int = 0, **changes: Any,
+        policy: Policy = OPEN, seeded: bool = True, mixed: bool = False, corrupt: int = 0, helped: bool = False,
+        **changes: Any,
     ) -> Federation:  # fmt: skip
         fields = {"rounds": 2, "chunk": 16, "seed": 3} | changes
         config = ExperimentConfig(
@@ -162,7 +181,8 @@ def federation(small_split: Any, tmp_path: Path) -> Callable[..., Federation]:
             shards = [everybody[:16], everybody[16:32], everybody[32:]]
         else:
             shards = [np.sort(some) for some in np.array_split(everybody, nodes)]
-        return Federation(tmp_path, small_split, config, shards, policy, seeded, corrupt)
+        helping = Identity.generate() if helped else None
+        return Federation(tmp_path, small_split, config, shards, policy, seeded, corrupt, helping)
 
     return build
 

@@ -3,13 +3,18 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+from privfed.cli.device_federation import catalogue_alone
 from privfed.engines.nodes.devices import messages
 from privfed.engines.nodes.devices.device_federation import DeviceFederation
+from privfed.engines.nodes.devices.run import DeviceRun
 from privfed.engines.nodes.devices.terms import DeviceQuery, announced_terms
 from privfed.engines.nodes.errors import MessageError, NodesError
 from privfed.engines.nodes.federation_file import FederationFile, Organisation
@@ -20,6 +25,7 @@ from privfed.guards import ServerGuard
 from privfed.methods.shared.popular_head import POPULARITY, unit_block
 from privfed.privacy import Ledger, PrivacyPlan
 from privfed.privacy.mechanisms.distributed_gaussian import DistributedGaussian
+from privfed.setup.config import ExperimentConfig
 from secure_agg.masking import Stage
 from secure_agg.primitives.keys import Identity
 from tests.device_client.aggregator import Peer
@@ -169,6 +175,39 @@ def test_requests_are_for_one_seat_one_stage_and_above_the_last_counter(people: 
             messages.request_content(other, frame, stage, last)
     with pytest.raises(MessageError, match="not signed"):
         messages.request_content(party, frame[:-1] + b"\0", "query", 6)
+
+
+def test_a_run_of_popularity_counts_once_and_sends_devices_nothing_of_the_server_s(
+    people: People, tmp_path: Path
+) -> None:
+    plan = PrivacyPlan(mechanism=MECHANISM.model_copy(update={"clip_norm": 4.0}), delta=1e-3)
+    config = ExperimentConfig(data="devices", method={"name": "popularity"}, rounds=1, privacy=plan)
+    frame = pd.DataFrame(index=pd.Index([f"i{n}" for n in range(ITEMS)], name="item"))
+    run = DeviceRun.prepare(config, catalogue_alone(frame, PEOPLE), people.server, tmp_path / "ledger.jsonl")
+    (query,) = run.queries
+    assert (query.step, query.code.length) == ("count", ITEMS)
+    asked = list[bytes]()
+    people.lie = lambda seat, stage, frame, reply: (stage == "query" and asked.append(frame[82:-64])) or reply
+    for seat, peer in enumerate(people.peers):
+        peer.vector = np.full(ITEMS, 10**seat, query.code.ring.dtype)
+    result = run.train(people, 1.0)
+    assert {name for content in asked for name in json.loads(content)} == {"run", "query", "masking"}
+    assert {json.loads(content)["run"] for content in asked} == {run.guard.ledger.run}
+    assert query.code.distributed is not None
+    counts = result.assembly.server.public().shared["counts"][:, 0] / query.code.distributed.grid
+    assert torch.allclose(counts, torch.full((ITEMS,), 11111.0))
+    assert (result.joined, result.summed, result.incidents) == (PEOPLE, (PEOPLE,), [])
+    announced = announced_terms(plan.mechanism, run.queries, delta=1e-3, cohort=PEOPLE)
+    assert (announced["method"], [one["name"] for one in announced["queries"]]) == ("popularity", ["count"])
+
+
+def test_queries_of_two_methods_are_of_no_run(federation: DeviceFederation) -> None:
+    (query,) = federation._queries
+    both = [query, replace(query, step="count")]
+    with pytest.raises(NodesError, match="no method has the steps count, popularity"):
+        announced_terms(MECHANISM, both, delta=1e-6, cohort=PEOPLE)
+    with pytest.raises(NodesError, match="do not compute the step 'count'"):
+        both[1].terms  # noqa: B018 (a property that refuses)
 
 
 @pytest.mark.parametrize("change", [{"law": "discrete_gaussian"}, {"bits": 40}])

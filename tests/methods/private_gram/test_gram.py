@@ -107,6 +107,44 @@ def test_weights_are_the_formulas(sigma, content, diagonal, rank):
     )
 
 
+@pytest.mark.parametrize("diagonal", [True, False])
+@pytest.mark.parametrize("content", [True, False])
+def test_what_lies_below_the_noise_adds_in_proportion_to_its_eigenvalues(content, diagonal):
+    gram, popularity, features = problem(2, diagonal=diagonal)
+    kernels = Content.from_features(features, np.arange(30), 6.0) if content else None
+    evidence, without = NoisyGram(gram, popularity, USERS, 1.5, kernels, diagonal), EstimatorSettings(content)
+    values, vectors = np.linalg.eigh(evidence._seen(without).matrix)
+    edge, wanted = 2 * 1.5 / math.sqrt(2) * math.sqrt(30), evidence.weights(without)
+    assert 0 < (values > edge).sum() < 30
+    for value, vector in zip(values, vectors.T, strict=True):
+        wanted += 0.2 * value / edge * np.outer(vector, vector) * (value <= edge)
+    found, others = evidence.weights(replace(without, below=0.2)), ~np.eye(30, dtype=bool)
+    np.testing.assert_allclose(found[others], wanted[others], atol=1e-9)
+    np.testing.assert_array_equal(np.diag(found), np.diag(evidence.weights(without)))
+
+
+def test_nothing_lies_below_where_there_is_no_noise():
+    gram, popularity, _ = problem(2, deviation=0.0)
+    evidence = NoisyGram(gram, popularity, USERS, 0.0)
+    both = (evidence.weights(EstimatorSettings(content=False, below=below)) for below in (0.0, 0.2))
+    np.testing.assert_array_equal(*both)
+
+
+def test_what_lies_below_the_noise_is_used_where_there_are_many_weak_directions_and_not_where_there_are_none():
+    rng, side = np.random.default_rng(14), 150
+    basis = np.linalg.qr(rng.normal(size=(side, side)))[0]
+    one = np.zeros(side)
+    one[0] = 100.0
+    # Thirty directions, none as strong as would stand out, or none beside a strong one.
+    for strengths, used in ((one + 11.0 * (np.arange(side) < 30), True), (one, False)):
+        gram = (basis * (strengths + 10)) @ basis.T
+        evidence = NoisyGram(gram + wigner(side, 1.0, rng), np.ones(side), 3000.0, math.sqrt(2))
+        found = choose(
+            ThinnedCopies.from_evidence(evidence, wigner(side, 1.0, rng)), EstimatorSettings(content=False), pairs=None
+        )
+        assert (found.settings.below > 0) == used
+
+
 @quick
 @given(st.integers(0, 10**6), st.floats(0, 3))
 def test_weights_are_symmetric_and_predict_no_more_than_was_seen(seed, sigma):

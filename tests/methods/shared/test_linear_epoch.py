@@ -64,6 +64,16 @@ def test_an_epoch_is_its_steps(bias, together):
     assert all(heads[name].equal(kept[name]) for name in heads)
 
 
+def test_changes_are_what_rows_moved_by():
+    samples = drawn([19, 0, 8, 1, 30], seed=1)
+    rows, heads = touched_rows(samples, ITEMS), start(5, bias=True, seed=3)
+    table = torch.randn(len(rows.ids), DIM, generator=torch.Generator().manual_seed(2))
+    moved, changed, rates = table.clone(), table.clone(), LinearRates(**RATES, together=False)
+    linear_epoch(samples, rows, moved, heads, BATCH, rates)
+    linear_epoch(samples, rows, changed, heads, BATCH, rates, changes=True)
+    assert changed.equal(moved - table)
+
+
 @pytest.mark.parametrize("together", [True, False])
 def test_a_client_trains_the_same_to_the_bit_whoever_trains_beside_it(together):
     counts, rates = [19, 5, 8, 30], LinearRates(**RATES, together=together)

@@ -11,7 +11,14 @@ from scipy import stats
 
 from privfed.data import Histories
 from privfed.federation import Purpose, Streams
-from privfed.methods.shared.samples import NegativeSampler, Samples, steps_taken, tile_batches, touched_rows
+from privfed.methods.shared.samples import (
+    NegativeSampler,
+    Samples,
+    stacked_rows,
+    steps_taken,
+    tile_batches,
+    touched_rows,
+)
 
 STREAMS = Streams.from_seed(5)
 
@@ -26,7 +33,7 @@ def draw(sampler, users, round=0):
     users = torch.tensor(users, dtype=torch.int64)
     count = sampler.words_needed(users)
     words = STREAMS.words(Purpose.SAMPLES, round, 0, users.tolist(), count)
-    return sampler.sample(users, torch.from_numpy(words.astype(np.int64)))
+    return sampler.draw(users, words)
 
 
 def of_client(samples, client):
@@ -163,6 +170,25 @@ def test_repeated_interactions_do_not_open_the_excluded_items():
     assert drawn == {0, 1, 3, 4, 6, 7, 8}
 
 
+def same(found, wanted, *parts):
+    for part in parts:
+        assert getattr(found, part).dtype == getattr(wanted, part).dtype
+        assert getattr(found, part).equal(getattr(wanted, part)), part
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 5), st.integers(0, 400), st.sampled_from([1, 2**20, 2**32]))
+def test_machine_code_draws_what_the_steps_draw(seed, k, spare, words_below):
+    """Also from few different words, where draws meet each other and the shuffle has ties."""
+    positives, excluded = population(seed, 6, k + 1 + spare, k)
+    sampler, users = NegativeSampler(positives, excluded, k), torch.tensor([5, 0, 3, 3])
+    rng = np.random.default_rng(seed)
+    words = rng.integers(0, words_below, (4, sampler.words_needed(users)), dtype=np.uint64).astype(np.uint32)
+    found, wanted = sampler.draw(users, words), sampler.sample(users, torch.from_numpy(words.astype(np.int64)))
+    same(found, wanted, "counts", "owner", "items", "labels")
+    same(touched_rows(found, positives.n_items), stacked_rows(wanted, positives.n_items), "owner", "ids", "of_sample")
+
+
 def random_samples(seed, n_clients, n_items=15):
     rng = np.random.default_rng(seed)
     counts = torch.from_numpy(rng.integers(0, 40, n_clients))
@@ -176,6 +202,7 @@ def random_samples(seed, n_clients, n_items=15):
 def test_touched_rows_are_the_distinct_pairs(seed, n_clients):
     samples = random_samples(seed, n_clients)
     rows = touched_rows(samples, 15)
+    same(rows, stacked_rows(samples, 15), "owner", "ids", "of_sample")
     pairs = list(zip(samples.owner.tolist(), samples.items.tolist(), strict=True))
     found = list(zip(rows.owner.tolist(), rows.ids.tolist(), strict=True))
     assert found == sorted(set(pairs))
@@ -215,7 +242,9 @@ def test_touched_rows_are_the_distinct_pairs_however_large_the_catalogue(n_items
     counts = torch.tensor([30, 0, 7, 1])
     owner = torch.arange(4).repeat_interleave(counts)
     items = torch.from_numpy(rng.integers(0, n_items, len(owner)))
-    rows = touched_rows(Samples(counts, owner, items, torch.zeros(len(owner))), n_items)
+    samples = Samples(counts, owner, items, torch.zeros(len(owner)))
+    rows = touched_rows(samples, n_items)
+    same(rows, stacked_rows(samples, n_items), "owner", "ids", "of_sample")
     pairs = list(zip(owner.tolist(), items.tolist(), strict=True))
     assert list(zip(rows.owner.tolist(), rows.ids.tolist(), strict=True)) == sorted(set(pairs))
     assert [sorted(set(pairs))[place] for place in rows.of_sample.tolist()] == pairs

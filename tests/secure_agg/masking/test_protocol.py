@@ -2,6 +2,7 @@
 
 import itertools
 import secrets
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from secure_agg.errors import ConfigurationError, RoundAborted, TooFewClients
 from secure_agg.masking import ClientRequirements, Stage, Suite, Terms
 from secure_agg.masking.messages import HEADER_BYTES
 from secure_agg.masking.simulation import aggregate, modular_sum
+from secure_agg.primitives.keys import KeyPair
 from secure_agg.primitives.prg import random_uints
 
 SENDING = (Stage.ADVERTISEMENT, Stage.SHARES, Stage.MASKED_INPUT, Stage.REVEAL)
@@ -187,3 +189,20 @@ def test_modular_sum_needs_every_survivor():
     agreed = terms(threshold=3)
     with pytest.raises(ConfigurationError, match="survivor 9 has no vector"):
         modular_sum(vectors(range(5), agreed), [1, 9], agreed)
+
+
+def test_a_simulation_agrees_on_the_key_of_a_pair_once(monkeypatch):
+    asked = Counter()
+
+    def counted(pair, public, agree=KeyPair.agree):
+        asked[frozenset((pair.public, public))] += 1
+        return agree(pair, public)
+
+    monkeypatch.setattr(KeyPair, "agree", counted)
+    agreed = terms(threshold=4)
+    given = vectors(range(6), agreed)
+    outcome = aggregate(given, agreed, requirements=UNSIGNED)
+    assert outcome.total.tolist() == integer_sum(given, range(6), 32)
+    # A pair for masks and one for shares.
+    assert len(asked) == 2 * 15
+    assert set(asked.values()) == {1}

@@ -47,8 +47,9 @@ class DeviceFederation:
         timeout: seconds in which devices answer.
 
     Attributes:
-        run: hexadecimal name of the run.
+        run: hexadecimal name of the run, in everybody's ledger.
         joined: seats that agreed to the announcement.
+        summed: number of devices in every opened sum.
         incidents: replies that were not used.
     """
 
@@ -61,8 +62,9 @@ class DeviceFederation:
         queries: Sequence[DeviceQuery],
         timeout: float = 60.0,
     ) -> None:
-        self.run = secrets.token_hex(RUN_BYTES)
+        self.run = guard.ledger.run or secrets.token_hex(RUN_BYTES)
         self.joined: tuple[int, ...] = ()
+        self.summed: list[int] = []
         self.incidents: list[Incident] = []
         self._transport, self._party, self._guard, self._timeout = transport, party, guard, timeout
         self._terms, self._queries = terms, list(queries)
@@ -106,11 +108,12 @@ class DeviceFederation:
         if cohort is not self._cohort or announced is None or (announced.step, announced.code.schema) != (step, schema):
             raise FederationError(f"query {index + 1} of step {step!r} is not the one that devices were announced")
         summed = secrets.token_hex(RUN_BYTES)
-        head = {name: _digits(value) for name, value in message.shared.items()}
+        head = {name: _digits(message.shared[name]) for name in announced.message}
         content = _json({"run": self.run, "query": index, "masking": summed, **head})
         layout = hashlib.sha256(self._announced + content).digest()
         members = self._agreed("query", self.joined, content, layout)
         elements, survivors = self._summed(announced, cohort, index, members, summed, layout)
+        self.summed.append(len(survivors))
         sums: dict[str, Tensor] = announced.code.decode(elements)
         return self._guard.total({name: value.float() for name, value in sums.items()}, cohort, len(survivors), schema)
 

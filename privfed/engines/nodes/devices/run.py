@@ -7,7 +7,7 @@ from pathlib import Path
 from privfed.engines.nodes.announcement import ROOT_BYTES, Announcement
 from privfed.engines.nodes.channel import Incident
 from privfed.engines.nodes.devices.device_federation import DeviceFederation
-from privfed.engines.nodes.devices.terms import METHOD, DeviceQuery, announced_terms
+from privfed.engines.nodes.devices.terms import PRIVATE_GRAM, STEPS, DeviceQuery, announced_terms
 from privfed.engines.nodes.errors import NodesError
 from privfed.engines.nodes.federation_file import SERVER_SEAT
 from privfed.engines.nodes.node_data import NodeData
@@ -29,12 +29,14 @@ class DevicesResult:
         assembly: the experiment, whose server is trained.
         guarantee: what can be claimed.
         joined: number of devices that agreed to take part.
+        summed: number of devices in every opened sum.
         incidents: replies that were not used.
     """
 
     assembly: Assembly
     guarantee: Guarantee
     joined: int
+    summed: tuple[int, ...]
     incidents: list[Incident]
 
 
@@ -72,14 +74,15 @@ class DeviceRun:
         announced = Announcement.from_config(config, data, party.federation, seeded=False)
         assembly = announced.assemble(data, secrets.token_bytes(ROOT_BYTES))
         plan, server = announced.config.privacy, assembly.server
-        assert isinstance(server, PrivateGramServer)
         guard = ServerGuard(plan, Ledger(plan, announced.n_users, ledger, run=announced.run), assembly.streams)
+        diagonal = isinstance(server, PrivateGramServer) and server.config.histories != "short"
+        steps = {block: step for step, block in STEPS[announced.config.method_name].items()}
         queries = []
-        for schema in server.schemas:
-            code = guard.code(schema)
+        for planned in assembly.registered.training.program(server):
+            code = guard.code(planned.schema)
             if code is None:
                 raise NodesError(f"the plan {plan.name!r} masks no uploads: give distributed-gaussian")
-            queries.append(DeviceQuery(next(iter(schema)), code, server.config.histories != "short"))
+            queries.append(DeviceQuery(steps[next(iter(planned.schema))], code, diagonal))
         return cls(party, assembly, guard, queries)
 
     def train(self, transport: Transport, timeout: float) -> DevicesResult:
@@ -103,7 +106,9 @@ class DeviceRun:
         guarantee = self.guard.ledger.guarantee(seeded=False)
         said = self.assembly.registered.disclosure.side_disclosures(self.assembly.config.settings())
         guarantee = guarantee.model_copy(update={"statements": [*guarantee.statements, *said]})
-        return DevicesResult(self.assembly, guarantee, len(federation.joined), federation.incidents)
+        return DevicesResult(
+            self.assembly, guarantee, len(federation.joined), tuple(federation.summed), federation.incidents
+        )
 
 
 def require_devices(party: Party) -> None:
@@ -132,9 +137,16 @@ def require_devices(party: Party) -> None:
 
 def _require_fixed_queries(config: ExperimentConfig) -> None:
     """Refuse settings under which a later query depends on what an earlier one released: devices agree beforehand."""
+    if config.fidelity == "two-servers":
+        raise NodesError(
+            "devices send their vectors under masks, and fidelity = 'two-servers' asks for others: leave it out"
+        )
     settings = config.settings()
-    if config.method_name != METHOD or not isinstance(settings, PrivateGramConfig):
-        raise NodesError(f"devices compute {METHOD}, and the run is of {config.method_name}")
+    if config.method_name not in STEPS:
+        raise NodesError(f"devices compute {' or '.join(STEPS)}, and the run is of {config.method_name}")
+    if config.method_name != PRIVATE_GRAM:
+        return
+    assert isinstance(settings, PrivateGramConfig)
     if settings.histories == "auto" or settings.min_items != 0:
         raise NodesError(
             "devices agree to every query beforehand, so none may depend on the first sum: set histories to long or "

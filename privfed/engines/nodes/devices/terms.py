@@ -1,7 +1,7 @@
 """What a device is told of a run before it takes part, and computes its own epsilon from (`device/src/terms.ts`)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,14 +9,22 @@ from pydantic import JsonValue
 
 from privfed.engines.nodes.errors import NodesError
 from privfed.guards.ring_code import RingCode
+from privfed.methods.popularity import COUNT, COUNTS
 from privfed.methods.private_gram.queries import AGAIN, GRAM
-from privfed.methods.shared.popular_head import POPULARITY
+from privfed.methods.shared.popular_head import HEAD, POPULARITY, SCALE, SHARES
 from privfed.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 from secure_agg.noise.rdp import skellam_rdp
 
 Terms = dict[str, JsonValue]
 _ORDERS = (*range(2, 256), 300, 400, 600, 1000, 2000, 5000, 10000, 100000)
-FORMAT, METHOD, LARGEST_RING = 1, "private-gram", 32
+FORMAT, LARGEST_RING = 1, 32
+PRIVATE_GRAM = "private-gram"
+STEPS: Mapping[str, Mapping[str, str]] = {
+    PRIVATE_GRAM: {POPULARITY: POPULARITY, GRAM: GRAM},
+    "popularity": {COUNT: COUNTS},
+}
+"""Method that devices compute -> its steps, and the first block that each sends."""
+_BLOCKS = {step: block for steps in STEPS.values() for step, block in steps.items()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +42,11 @@ class DeviceQuery:
     diagonal: bool
 
     @property
+    def message(self) -> tuple[str, ...]:
+        """Names of the tensors that a device is sent with it: no other is of use there."""
+        return (HEAD, SHARES, SCALE) if self.step == GRAM else ()
+
+    @property
     def terms(self) -> Terms:
         """What a device is told of it; the weight of a second block is `head_popularity`.
 
@@ -41,9 +54,14 @@ class DeviceQuery:
             NodesError: it is none that devices compute.
         """
         blocks, noised = dict(self.code.schema), self.code.distributed
-        first, again = blocks.pop(self.step, None), blocks.pop(AGAIN, None) if self.step == GRAM else None
-        if self.step not in (POPULARITY, GRAM) or first is None or blocks or noised is None:
-            raise NodesError(f"devices do not compute the step {self.step!r}: run private-gram, with shares of noise")
+        first, again = (
+            blocks.pop(_BLOCKS.get(self.step, ""), None),
+            blocks.pop(AGAIN, None) if self.step == GRAM else None,
+        )
+        if first is None or blocks or noised is None:
+            raise NodesError(
+                f"devices do not compute the step {self.step!r}: run {' or '.join(STEPS)}, with shares of noise"
+            )
         share = sum(block.share for block in self.code.schema.values())
         told: Terms = {
             "name": self.step, "coordinates": self.code.length, "diagonal": self.diagonal, "weight": first.weight,
@@ -80,11 +98,15 @@ def announced_terms(
             f"devices add Skellam noise in rings of at most {LARGEST_RING} bits, under one clip norm, and the plan has "
             f"law = {mechanism.law}, bits = {mechanism.bits}, clipping = {mechanism.clipping}"
         )
+    asked = {query.step for query in queries}
+    name = next((name for name, steps in STEPS.items() if asked <= steps.keys()), None)
+    if name is None:
+        raise NodesError(f"no method has the steps {', '.join(sorted(asked))}: run {' or '.join(STEPS)}")
     noised = queries[0].code.distributed
     if noised is None:
         raise NodesError("the plan adds no noise: devices take part under shares of noise only")
     return {
-        "format": FORMAT, "method": METHOD, "law": mechanism.law, "beta": noised.event().beta, "rounds": 1,
+        "format": FORMAT, "method": name, "law": mechanism.law, "beta": noised.event().beta, "rounds": 1,
         "clip_norm": mechanism.clip_norm, "delta": delta, "min_honest": mechanism.n_min_honest,
         "colluding": mechanism.colluding, "cohort": cohort, "bits": mechanism.bits,
         "queries": [query.terms for query in queries],

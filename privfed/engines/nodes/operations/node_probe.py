@@ -18,7 +18,7 @@ ANSWERED = "answered"
 
 STAGES = frozenset(
     f"train.{step}"
-    for step in ("announce", "invite", "share", "check", "input", "confirm", "reveal", "clear", "settle")
+    for step in ("announce", "invite", "share", "check", "input", "confirm", "reveal", "upload", "clear", "settle")
 )
 """Stages that nodes answer."""
 

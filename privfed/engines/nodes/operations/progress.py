@@ -78,7 +78,7 @@ def round_report(
         traffic=replace(federation.traffic, seconds=dict(federation.traffic.seconds)),
         incidents=Counter(incident.code or UNUSED for incident in federation.incidents),
         standing={
-            "joined": len(roster.nonces),
+            "joined": sum(seat < roster.seats for seat in roster.nonces),
             "resting": sum(roster.rests[seat] > 0 for seat in roster.nonces),
             "refused": len(roster.refused),
             "excluded": len(roster.excluded),

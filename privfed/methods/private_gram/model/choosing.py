@@ -11,7 +11,8 @@ from its others, which is linear in the other matrix and so estimated without bi
     sum_u |u - W0 u|^2 - |u|^2  =  <W0^T W0 - 2 W0, sum_u u u^T>.
 
 Negative is better than to predict nothing beyond popularity, which is 0. Settings are tried one after the other,
-not in every combination: content and smoothing, single pairs, how much of the head, the form of EASE.
+not in every combination: content and smoothing, single pairs, how much of the head, what lies below the noise, the form
+of EASE.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from jaxtyping import Float64
 
 from privfed.methods.private_gram.model.estimate import EstimatorSettings, NoisyGram
 
-_SMOOTHINGS, _KEPT = (0.0, 0.3, 0.6, 0.85), 0.5
+_SMOOTHINGS, _KEPT, _BELOW = (0.0, 0.3, 0.6, 0.85), 0.5, 0.1
 _MARGIN, _MARGIN_OF_PAIRS = 1.01, 1.5
 """How many times larger a change must make the gain: the judge is noisy, and pairs help prediction more than ranks."""
 
@@ -95,6 +96,7 @@ def choose(
     if pairs is not None:
         best = better(best, [replace(best, threshold=pairs)], _MARGIN_OF_PAIRS)
     best = better(best, [replace(best, kept=_KEPT)], _MARGIN)
+    best = better(best, [replace(best, below=_BELOW)], _MARGIN)
     if ridge is not None:
         best = better(best, [replace(best, ridge=ridge)], _MARGIN)
     return Choice(best, -risk(best), len(risks))

@@ -7,6 +7,9 @@ and white noise of the total variance of a unit vector.
 
 For catalogues of short histories, pairs of items that stand out one by one can be added: what is left of G after the
 above, beyond a threshold at the size of the largest of B^2 / 2 noises, and shrunk to a share of the pair's evidence.
+
+Eigenpairs below the edge of the noise cannot be believed one by one, but together they still say something: a share of
+all of them, in proportion to their eigenvalues over the edge, can be added to W.
 """
 
 import math
@@ -18,7 +21,7 @@ from jaxtyping import Float64
 
 from privfed.compute.linear_algebra import least_squares, solve_positive
 from privfed.methods.private_gram.model.content import Content
-from privfed.methods.private_gram.model.spiked import Prior, Spikes
+from privfed.methods.private_gram.model.spiked import Prior, Spikes, edge_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class EstimatorSettings:
         rank: largest number of eigenpairs; 0 leaves what content explains.
         kept: share of the head, its most popular items, that has weights.
         threshold: of single pairs, in expected largest noises; None adds no pairs.
+        below: weight that an eigenpair at the edge of the noise would have; those below it have less by as much as
+            their eigenvalues are smaller. 0 leaves them out.
         ridge: of weights in the form of EASE from the matrix as it is, in white noises above the edge of what was
             released; None estimates Sigma.
     """
@@ -40,15 +45,29 @@ class EstimatorSettings:
     rank: int = 64
     kept: float = 1.0
     threshold: float | None = None
+    below: float = 0.0
     ridge: float | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Rest:
-    """What is left to explain, and its eigenpairs above the noise."""
+    """What is left to explain, its eigenpairs above the noise, and where the eigenvalues of noise alone end."""
 
     matrix: Float64[np.ndarray, "side side"]
     spikes: Spikes
+    edge: float
+
+    @cached_property
+    def below(self) -> Float64[np.ndarray, "side side"]:
+        """What is not above the edge, over the edge and without its diagonal; zeros without noise."""
+        spikes = self.spikes
+        if not self.edge:
+            return np.zeros_like(self.matrix)
+        # lambda = theta + (edge / 2)^2 / theta is what was seen of a spike.
+        seen = spikes.strengths + self.edge**2 / (4 * spikes.strengths)
+        below: np.ndarray = (self.matrix - (spikes.directions * seen) @ spikes.directions.T) / self.edge
+        np.fill_diagonal(below, 0)
+        return below
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,13 +145,16 @@ class NoisyGram:
     def _weights(self, settings: EstimatorSettings, white: float) -> Float64[np.ndarray, "side side"]:
         if settings.ridge is not None:
             # Eigenvalues of the noise reach down to its edge, so above it the sum is positive definite.
-            edge = 2 * self.noise * math.sqrt(len(self.gram)) / self.clients
-            return _predicting_each(self.gram / self.clients, settings.ridge * white + edge)
+            return _predicting_each(
+                self.gram / self.clients, settings.ridge * white + edge_of(self.noise, len(self.gram)) / self.clients
+            )
         covariance = self._covariance(settings)
         weights = _posterior(covariance, white)
         if settings.threshold is not None:
             # G - n Sigma: what the covariance leaves unexplained of the sum.
             weights += self._pairs(self.gram - self.clients * covariance, settings.threshold, white)
+        if settings.below:
+            weights += settings.below * self._seen(settings).below
         # Nothing was released about an item by itself, so its own weight would be what Sigma happens to say.
         if not self.diagonal:
             np.fill_diagonal(weights, 0)
@@ -172,7 +194,8 @@ class NoisyGram:
         # n K has a diagonal, and what was not released must not look like a signal against it.
         if not self.diagonal:
             np.fill_diagonal(matrix, 0)
-        return _Rest(matrix, Spikes.from_matrix(matrix, self.noise, min(self.max_pairs, len(matrix))))
+        spikes = Spikes.from_matrix(matrix, self.noise, min(self.max_pairs, len(matrix)))
+        return _Rest(matrix, spikes, edge_of(self.noise, len(matrix)))
 
     @cached_property
     def _known(self) -> Content:

@@ -15,6 +15,11 @@ from jaxtyping import Float64
 from privfed.compute.linear_algebra import largest_eigenpairs
 
 
+def edge_of(deviation: float, side: int) -> float:
+    """Where the eigenvalues of noise alone end, for its standard deviation off the diagonal."""
+    return 2 * deviation * math.sqrt(side)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Prior:
     """Prior correlations of the entries of a direction, as eigenpairs of their matrix.
@@ -61,7 +66,7 @@ class Spikes:
             return cls(np.empty(0), np.empty(0), np.empty((side, 0)))
         values, vectors = largest_eigenpairs(matrix, max_spikes)
         # Eigenvalues come in ascending order; spikes are kept largest first.
-        above = np.flatnonzero(values > 2 * deviation * math.sqrt(side))[::-1]
+        above = np.flatnonzero(values > edge_of(deviation, side))[::-1]
         values, vectors = values[above], vectors[:, above]
         # The larger root of theta^2 - lambda theta + t^2 side = 0; the edge 2 t sqrt(side) is where it becomes real.
         strengths = (values + np.sqrt(values**2 - 4 * deviation**2 * side)) / 2

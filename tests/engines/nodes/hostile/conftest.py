@@ -8,6 +8,7 @@ import pytest
 
 from privfed.privacy import PrivacyPlan
 from privfed.setup.config import ExperimentConfig
+from secure_agg.primitives.keys import Identity
 from tests.engines.nodes.conftest import OPEN, Federation
 
 
@@ -16,7 +17,7 @@ def standing(small_split: Any, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """Build a federation that lasts as long as the module, or find the one that was built under the same name."""
     built: dict[str, Federation] = {}
 
-    def build(name: str, plan: str, *, nodes: int = 4, **changes: Any) -> Federation:
+    def build(name: str, plan: str, *, nodes: int = 4, helped: bool = False, **changes: Any) -> Federation:
         if name not in built:
             own = {key: changes.pop(key) for key in ("policy", "seeded", "corrupt") if key in changes}
             config = ExperimentConfig(
@@ -25,7 +26,8 @@ def standing(small_split: Any, tmp_path_factory: pytest.TempPathFactory) -> Iter
             )  # fmt: skip
             shards = [np.sort(some) for some in np.array_split(np.arange(45), nodes)]
             folder = tmp_path_factory.mktemp(name.replace(" ", "-"))
-            built[name] = Federation(folder, small_split, config, shards, **{"policy": OPEN} | own)
+            helping = Identity.generate() if helped else None
+            built[name] = Federation(folder, small_split, config, shards, helping=helping, **{"policy": OPEN} | own)
         return built[name]
 
     with pytest.MonkeyPatch.context() as patch:

@@ -438,6 +438,96 @@ LIES: tuple[Lie, ...] = (
         says="a stranger in a node's place {}",
     ),
     Lie(
+        "server, two servers", "all are told the truth",
+        "the sum of all nodes is opened",
+        "test_lying_between_two_servers.py::test_all_are_told_the_truth",
+    ),
+    *_cases(
+        "server, two servers", "test_lying_between_two_servers.py::test_too_few_nodes_are_left_in_a_sum",
+        "helper releases nothing; nothing is written down",
+        "3", "2", says="the helper is sent parts of too few nodes, and is told that {} are enough",
+    ),
+    Lie(
+        "server, two servers", "a sum is asked for again over other nodes, under this number or another, or as metrics",
+        "helper refuses: it releases a number once, and a query once",
+        "test_lying_between_two_servers.py::test_a_sum_is_asked_for_again_over_other_nodes",
+    ),
+    Lie(
+        "server, two servers", "parts of an earlier sum, altered ones, or another node's in a node's place",
+        "helper leaves them out; the sum of the others, if these are enough",
+        "test_lying_between_two_servers.py::test_parts_are_relayed_for_another_sum_or_in_another_node_s_name",
+    ),
+    Lie(
+        "server, two servers", "the helper's request is played back",
+        "helper refuses (bad_message)",
+        "test_lying_between_two_servers.py::test_a_request_to_the_helper_is_played_back",
+    ),
+    *_cases(
+        "server, two servers", "test_lying_between_two_servers.py::test_the_helper_starts_again_between_requests",
+        "helper releases no second sum: the key that could open the parts is gone with its process",
+        "as it was", "its folder restored from a copy", says="the helper is started again before a second request, {}",
+    ),
+    Lie(
+        "server, two servers", "the helper is told of another plan than the nodes",
+        "helper refuses a run that it knows; of a new one it can open no part",
+        "test_lying_between_two_servers.py::test_the_helper_is_told_of_another_run_than_the_nodes",
+    ),
+    Lie(
+        "server, two servers", "the helper's disk is full when it releases",
+        "helper releases nothing under this number, now or later",
+        "test_lying_between_two_servers.py::test_the_helper_cannot_write_down_what_it_releases",
+    ),
+    Lie(
+        "server, two servers", "a sum of half a trillion elements",
+        "helper refuses (policy) before it makes room",
+        "test_lying_between_two_servers.py::test_a_sum_is_longer_than_any_message",
+    ),
+    Lie(
+        "server, two servers", "three hundred bent messages under the server's key",
+        "helper refuses or answers; no number twice, no sum of too few",
+        "test_lying_between_two_servers.py::test_the_helper_survives_bent_messages",
+    ),
+    Lie(
+        "server, two servers", "a key of its own, or of another run, in place of the helper's",
+        "node refuses (bad_signature); nothing is charged",
+        "test_lying_between_two_servers.py::test_a_helper_s_key_is_the_server_s_own",
+    ),
+    Lie(
+        "server, two servers", "the helper's key as its own, too",
+        "node refuses",
+        "test_lying_between_two_servers.py::test_both_keys_are_the_same",
+    ),
+    *_cases(
+        "server, two servers", "test_lying_between_two_servers.py::test_a_node_uploads_nothing_when_it_is_asked_for",
+        "node refuses; nothing is charged",
+        "a smaller sum", "an earlier number", "a second time", "under masks",
+        says="a node is asked for its vector: {}",
+    ),
+    Lie(
+        "server, two servers", "a sum that may be over organisations with too few users",
+        "node refuses (policy): it counts the smallest ones; nothing is charged",
+        "test_lying_between_two_servers.py::test_a_sum_could_be_over_organisations_with_too_few_users",
+    ),
+    *_cases(
+        "server, two servers", "test_lying_between_two_servers.py::test_one_node_is_told_otherwise",
+        "no sum has its part: it was made under other terms",
+        "another model", "less noise", says="one node is told of {}",
+    ),
+    *_cases(
+        "helper", "test_lying_between_two_servers.py::test_a_helper_answers",
+        "server aborts the round; no wrong sum",
+        "noise instead of a release", "an altered share", "a release that was cut", "no release", "no proposal",
+        "an altered proposal", "its release as its proposal", "numbers of another kind", "the answer to an earlier sum",
+        "the release of an earlier sum", says="the helper answers with {}",
+    ),
+    *_cases(
+        "node", "test_lying_between_two_servers.py::test_a_node_uploads",
+        "it is left out; the sum of the others is exact",
+        "no part for the server", "no part for the helper", "a part for the helper of another length",
+        "rubbish for the helper", "rubbish for the server", "parts of two uploads", "another node's parts",
+        "the part for the helper to the server", says="between two servers a node uploads {}",
+    ),
+    Lie(
         "stranger", "a connection that never answers",
         "it is waited for ever less often",
         "test_strangers_on_the_wire.py::test_a_connection_that_never_answers_is_waited_for_ever_less_often",
