@@ -96,6 +96,8 @@ def _lines(run: "TrainedRun") -> list[tuple[str, str]]:
     label = f"{row['metric']}@{row['k']}" if row["k"] else str(row["metric"])
     against = _against_popularity(run, row["value"], row["popularity"])
     quality = f"{row['value']:.3f}  [{row['low']:.3f}, {row['high']:.3f}]     {against}"
+    if run.test.mu is not None and run.test.warning is not None:
+        quality = f"not known. {run.test.warning}"
     rows = run._findings.rows if run.attacked else []
     return [
         (label, quality),

@@ -51,6 +51,8 @@ def _quality(name: str, result: RunResult, popular: EvaluationResult, mark: str)
 
 def _noisy_quality(name: str, test: EvaluationResult, mark: str) -> str:
     """Quality as a noisy sum tells it, and whether it can be told from popularity by that."""
+    if test.warning is not None:
+        return f"Quality: not known. {test.warning}"
     ours, gap = test.metrics[0], difference(test)
     metric = formatting.metric(ours.name, ours.k)
     numbers = f"{metric} {ours.value:.3f}{mark}, 95 % interval of noise and people [{ours.lo:.3f}, {ours.hi:.3f}]"

@@ -49,6 +49,14 @@ def test_what_noise_shows_to_be_below_popularity_is_said_last(
     assert ("worse than recommending" in closing.next_step(Path("out"), result, None)) == worse
 
 
+def test_a_measurement_that_noise_drowned_says_so_in_place_of_a_number(cli: Cli, tmp_path: Path) -> None:
+    answer = cli("run", *WORDS, "--private-evaluation", "--set", "evaluation.mu=0.002", "--out", tmp_path / "run")
+    said = " ".join(answer.out.split())
+    assert "Quality: not known. The noise on the number of people" in said
+    assert "% below" not in said
+    assert "recommending the most popular items" not in said
+
+
 def test_tune_chooses_among_settings_of_one_release(cli: Cli, tmp_path: Path) -> None:
     words = ("--set-grid", "rank=0,64", "--set-grid", "beyond_head=popularity,content")
     answer = cli("tune", *WORDS, *words, "--out", tmp_path / "tuned")
