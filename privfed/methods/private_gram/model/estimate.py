@@ -198,7 +198,8 @@ class NoisyGram:
         smooth = settings.smoothing and self._described(settings)
         spikes = self._seen(settings).spikes.strongest(settings.rank)
         turned = spikes.smoothed(self._known.prior.mixed(settings.smoothing) if smooth else None)
-        return turned * np.sqrt(self._strengths(settings))
+        roots: np.ndarray = turned * np.sqrt(self._strengths(settings))
+        return roots
 
     def _strengths(self, settings: EstimatorSettings) -> Float64[np.ndarray, " d"]:
         """Eigenvalues of the spikes above the mean of all eigenvalues, per client."""
