@@ -54,16 +54,16 @@ FORMULAS = {
     "fedvae": "per local step 6 n operations for every weight behind the first layer, 4 for every weight of the first "
     "layer whose item a user has and dropout kept",
     "feddae": "as FedVAE: the local encoder is a vector per user",
-    "hetefedrec": "per sample and local step 6 operations for every weight behind the item's half of each nested head, 6 "
-    "w for the inner products of a vector of width w (those of its prefixes are parts of one sum) and w (3w + 1) where "
-    "it is decorrelated, 4 w per positive of a star graph; distillation K (3K + 1) operations for every column of a "
-    "table, K the items of a step; 8 bytes per number of an upload",
+    "hetefedrec": "per sample and local step 6 operations for every weight behind the item's half of each nested head, "
+    "6 w for the inner products of a vector of width w (those of its prefixes are parts of one sum) and w (3w + 1) "
+    "where it is decorrelated, 4 w per positive of a star graph; distillation K (3K + 1) operations for every column "
+    "of a table, K the items of a step; 8 bytes per number of an upload",
     "fair": "per sample and epoch 12 operations (a positive and its negative) for every weight behind the items' rows; "
     "11 (Adam) per step for every number with a gradient so far; 8 bytes per number of an upload",
     "private-gram": "sum n B (B + 1) operations for a head of B items; 8 n B bytes of vectors",
 }
-"""Method -> its formulas; random words are counted besides: 4 p (2k + 1) bytes for samples (4 per negative of HeteFedRec
-and of FAIR), 4 E p for dropout, 8 n E latent for latent draws."""
+"""Method -> its formulas; random words are counted besides: 4 p (2k + 1) bytes for samples (4 per negative of
+HeteFedRec and of FAIR), 4 E p for dropout, 8 n E latent for latent draws."""
 
 
 def counted(method: str, settings: Any, train: Histories, server: Any) -> list[dict[str, Any]] | None:
