@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks.harness import ROOT
 from benchmarks.markdown import table
+from benchmarks.peers import environments
 from benchmarks.speed.suite import cases
 from benchmarks.speed.suite.charts import Growth, Round, growth_chart, peers_chart, rounds_chart
 from benchmarks.speed.suite.work import FORMULAS, least_seconds
@@ -22,6 +23,7 @@ from benchmarks.speed.suite.work import FORMULAS, least_seconds
 MIB = 2**20
 CHARTS = ROOT / "docs" / "results" / "performance"
 Row = Mapping[str, Any]
+WHO = {"ials": "privfed, iALS", "eals": "privfed, eALS", "implicit": "implicit", "lenskit": "LensKit"}
 
 
 def seconds(value: float | None) -> str:
@@ -246,10 +248,41 @@ class Page:
         yield from table(head, rows)
         yield from self._picture("peers", partial(peers_chart, bars), "CPU time of one client-round")
         yield from self._other_peers(found)
+        yield from self._als()
         failed = {n: r["failed"] for n, r in self.kept["peers"].items() if "failed" in r}
         yield from (f"{name}: not measured ({why})." for name, why in failed.items())
         if failed:
             yield ""
+
+    def _als(self) -> Iterator[str]:
+        """Alternating least squares, ours and others'."""
+        kept = self.kept["peers"]
+        if not any(name.startswith("als, ") for name in kept):
+            return
+        rows = []
+        for data in environments.ALS_DATA:
+            found = {who: kept[key] for who in WHO if (key := f"als, {data}, {who}") in kept}
+            done = [row for row in found.values() if "failed" not in row]
+            for who, name in WHO.items():
+                row = found.get(who, {"failed": "not installed where this was measured"})
+                if "failed" in row:
+                    rows.append([cases.NAMES[data], name, f"not measured: {row['failed']}", *[""] * 4])
+                    continue
+                ratio = row["cpu_s"] / found["ials"]["cpu_s"] if "cpu_s" in found.get("ials", {}) else math.nan
+                quality = [f"{row[metric]:.4f}" for metric in ("hr", "ndcg")]
+                times = [seconds(row["cpu_s"]), f"{ratio:.2f} x"]
+                rows.append([cases.NAMES[data], name, *times, *quality, self._commit(row)])
+            popular = next((row for row in done if "popularity_hr" in row), None)
+            if popular is not None:
+                values = [f"{popular[f'popularity_{metric}']:.4f}" for metric in ("hr", "ndcg")]
+                rows.append([cases.NAMES[data], "popularity", "", "", *values, self._commit(popular)])
+        yield (
+            "Alternating least squares on implicit feedback, 64 columns, 16 passes, one thread, settings chosen for "
+            "each on MovieLens-100K's validation items (`benchmarks/peers/als.py`): CPU-seconds of a pass, and quality "
+            "after the last, ranked among all items."
+        )
+        yield ""
+        yield from table(["data", "who", "CPU-s a pass", "ratio", "HR@10", "NDCG@10", "commit"], rows, "llrrrrl")
 
     def _other_peers(self, found: Mapping[str, Row]) -> Iterator[str]:
         clipping = found.get("clipping, privfed and Opacus")
