@@ -52,7 +52,7 @@ def reached(rows: Sequence[Row], what: Callable[[Row], float]) -> tuple[float, f
 def added(rows: Sequence[Row], what: Callable[[Row], float]) -> float:
     """Per client, by the line through the smallest and the largest run: a process holds something before the first."""
     first, last = rows[0], rows[-1]
-    return (what(last) - what(first)) / (last["users"] - first["users"])
+    return (what(last) - what(first)) / max(last["users"] - first["users"], 1)
 
 
 def plan() -> list[str]:
@@ -63,13 +63,14 @@ def plan() -> list[str]:
         name = NAMES[method]
         spent, by = reached(rows, lambda row: float(row["cpu_s"]))
         found.append([name, "one process, out of core", "processor", f"{spent / 3600:.1f} CPU-hours (slope {by:.2f})"])
-        held = AIM * added(rows, lambda row: float(row["largest_anonymous_bytes"]))
-        found.append([name, "one process, out of core", "memory: lists of interactions", size(held)])
+        memory = added(rows, lambda row: float(row["largest_anonymous_bytes"]))
+        if memory > 0:
+            found.append([name, "one process, out of core", "memory: lists of interactions", size(AIM * memory)])
         if rows[-1]["file_bytes"]:
-            files = AIM * added(rows, lambda row: float(row["file_bytes"]))
+            files = AIM * rows[-1]["file_bytes"] / rows[-1]["users"]
             found.append([name, "one process, out of core", "disk: private state, twice", size(files)])
-        wall = spent / 3600 / (64 * efficiency)
-        found.append([name, "64 processes", "processor", f"{wall:.1f} hours at {100 * efficiency:.0f} % of linear"])
+        wall = spent / 60 / (64 * efficiency)
+        found.append([name, "64 processes", "processor", f"{wall:.1f} minutes at {100 * efficiency:.0f} % of linear"])
         last = rows[-1]
         up = AIM * last["up_bytes"]
         found.append([name, "nodes and devices", "the server's network", f"{size(up)} of uploads a round"])

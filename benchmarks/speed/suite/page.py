@@ -82,14 +82,17 @@ class Page:
         if len(commits) > 1:
             last = self._commit(max(rows, key=lambda row: row["at"]))
             old = [f"{count} at {commit}" for commit, count in commits.items() if commit != last]
-            yield f"Of {len(rows)} rows {commits[last]} were measured at commit {last}, {', '.join(old)}."
+            yield (
+                f"Of {len(rows)} rows {commits[last]} were measured at commit {last}, {', '.join(old)} (a day where no "
+                "commit was kept)."
+            )
             yield ""
 
     @staticmethod
     def _commit(row: Row) -> str:
         """What measured a row, or the day where no commit was kept."""
         commit: str = row.get("commit", "")
-        return commit[:9] + ("+" if " " in commit else "") if commit else f"{row['at'][:10]}, commit not kept"
+        return commit[:9] + ("+" if " " in commit else "") if commit else row["at"][:10]
 
     def _goals(self) -> Iterator[str]:
         """Each goal, and the row that it is about."""
