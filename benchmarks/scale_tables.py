@@ -52,7 +52,7 @@ def reached(rows: Sequence[Row], what: Callable[[Row], float]) -> tuple[float, f
 def added(rows: Sequence[Row], what: Callable[[Row], float]) -> float:
     """Per client, by the line through the smallest and the largest run: a process holds something before the first."""
     first, last = rows[0], rows[-1]
-    return (what(last) - what(first)) / max(last["users"] - first["users"], 1)
+    return (what(last) - what(first)) / max(float(last["users"] - first["users"]), 1.0)
 
 
 def plan() -> list[str]:

@@ -27,7 +27,7 @@ import torch  # noqa: E402
 from scipy.sparse import csr_matrix  # noqa: E402
 
 from privfed.data import Histories, Split, SplitSpec, load, split  # noqa: E402
-from privfed.evaluation import Protocol  # noqa: E402
+from privfed.evaluation import Part, Protocol  # noqa: E402
 from privfed.experiment import Experiment  # noqa: E402
 from privfed.privacy import PrivacyPlan  # noqa: E402
 from privfed.setup.config import ExperimentConfig, TapConfig  # noqa: E402
@@ -63,7 +63,7 @@ def ranked(user: np.ndarray, item: np.ndarray, held: Histories, known: list[Hist
     return {"hr": float(np.mean(hits)), "ndcg": float(np.mean(gains))}
 
 
-def ours(name: str, data: str, settings: Settings, part: str) -> dict[str, float]:
+def ours(name: str, data: str, settings: Settings, part: Part) -> dict[str, float]:
     """A reference of ours, by its own evaluation."""
     method = {"name": name, **settings}
     config = ExperimentConfig(
@@ -84,19 +84,19 @@ def ours(name: str, data: str, settings: Settings, part: str) -> dict[str, float
     return {"cpu_s": median(seconds), "hr": found.metric("hr", K).value, "ndcg": found.metric("ndcg", K).value}
 
 
-def popularity(parts: Split, part: str) -> dict[str, float]:
+def popularity(parts: Split, part: Part) -> dict[str, float]:
     """By the ranking of peers; ours says the same of ours."""
     counts = np.bincount(parts.train.items, minlength=parts.train.n_items).astype(np.float64)
     return theirs(parts, part, np.ones((parts.train.n_users, 1)), counts[:, None])
 
 
-def theirs(parts: Split, part: str, user: np.ndarray, item: np.ndarray) -> dict[str, float]:
+def theirs(parts: Split, part: Part, user: np.ndarray, item: np.ndarray) -> dict[str, float]:
     """Quality by factors."""
     known = [parts.train] if part == "valid" else [parts.train, parts.valid]
     return ranked(user, item, getattr(parts, part), known)
 
 
-def by_implicit(parts: Split, settings: Settings, part: str) -> dict[str, float]:
+def by_implicit(parts: Split, settings: Settings, part: Part) -> dict[str, float]:
     """The ALS of implicit."""
     from implicit.cpu.als import AlternatingLeastSquares  # noqa: PLC0415
 
@@ -112,7 +112,7 @@ def by_implicit(parts: Split, settings: Settings, part: str) -> dict[str, float]
     return {"cpu_s": seconds, **theirs(parts, part, np.asarray(model.user_factors), np.asarray(model.item_factors))}
 
 
-def by_lenskit(parts: Split, settings: Settings, part: str) -> dict[str, float]:
+def by_lenskit(parts: Split, settings: Settings, part: Part) -> dict[str, float]:
     """The ALS of LensKit."""
     import pandas as pd  # noqa: PLC0415
     from lenskit.als import ImplicitMFScorer  # noqa: PLC0415
@@ -132,13 +132,13 @@ def by_lenskit(parts: Split, settings: Settings, part: str) -> dict[str, float]:
     return {"cpu_s": seconds, **theirs(parts, part, user, item)}
 
 
-PEERS: dict[str, Callable[[Split, Settings, str], dict[str, float]]] = {
+PEERS: dict[str, Callable[[Split, Settings, Part], dict[str, float]]] = {
     "implicit": by_implicit,
     "lenskit": by_lenskit,
 }
 
 
-def measured(who: str, data: str, settings: Settings, part: str = "test") -> dict[str, Any]:
+def measured(who: str, data: str, settings: Settings, part: Part = "test") -> dict[str, Any]:
     """A pass in CPU-seconds, and quality after the last one."""
     if who not in PEERS:
         return ours(who, data, settings | {"dim": DIM}, part)

@@ -81,7 +81,7 @@ class Suite:
             return float(row["took_s"])
         if "cpu_s" not in row:
             return UNKNOWN
-        return STARTING + row.get("cpu_s_first", row["cpu_s"]) + row["cpu_s"] * row.get("rounds", 1)
+        return STARTING + float(row.get("cpu_s_first", row["cpu_s"]) + row["cpu_s"] * row.get("rounds", 1))
 
     def run(self, tasks: Iterable[Task]) -> None:
         """Measure the cases that fit, or say what would be measured."""
