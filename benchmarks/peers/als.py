@@ -12,25 +12,21 @@ The grid has six settings for each: three weights of what was or was not taken, 
 
 import argparse
 import json
-import os
 import time
 from collections.abc import Callable
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
-THREADS = ("RAYON_NUM_THREADS", "LK_NUM_THREADS", "LK_NUM_BACKEND_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-os.environ |= dict.fromkeys(THREADS, "1")
+import numpy as np
+import torch
+from scipy.sparse import csr_matrix
 
-import numpy as np  # noqa: E402 (after the number of threads)
-import torch  # noqa: E402
-from scipy.sparse import csr_matrix  # noqa: E402
-
-from privfed.data import Histories, Split, SplitSpec, load, split  # noqa: E402
-from privfed.evaluation import Part, Protocol  # noqa: E402
-from privfed.experiment import Experiment  # noqa: E402
-from privfed.privacy import PrivacyPlan  # noqa: E402
-from privfed.setup.config import ExperimentConfig, TapConfig  # noqa: E402
+from privfed.data import Histories, Split, SplitSpec, load, split
+from privfed.evaluation import Part, Protocol
+from privfed.experiment import Experiment
+from privfed.privacy import PrivacyPlan
+from privfed.setup.config import ExperimentConfig, TapConfig
 
 DIM, PASSES, K = 64, 16, 10
 Settings = dict[str, float]

@@ -38,6 +38,9 @@ ENVIRONMENT: dict[str, str] = {
     "PEER_MARK": str(os.getpid()),
     "FLWR_TELEMETRY_ENABLED": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
+    # LensKit's threads are those of a library in Rust.
+    "RAYON_NUM_THREADS": "1",
+    "LK_NUM_THREADS": "1",
 }
 
 
