@@ -10,18 +10,17 @@ The grid has six settings for each: three weights of what was or was not taken, 
 `SETTINGS` has those with the highest NDCG@10 on the validation items of MovieLens-100K, used on every data set.
 """
 
-import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.sparse import csr_matrix
 
+from benchmarks import harness
 from privfed.data import Histories, Split, SplitSpec, load, split
 from privfed.evaluation import Part, Protocol
 from privfed.experiment import Experiment
@@ -143,14 +142,13 @@ def measured(who: str, data: str, settings: Settings, part: Part = "test") -> di
     return PEERS[who](parts, settings, part) | popular
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure one, or choose its settings."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__file__, __doc__)
     parser.add_argument("who", choices=GRID)
     parser.add_argument("data")
     parser.add_argument("--choose", action="store_true", help="print the validation NDCG@10 of every setting")
-    given = parser.parse_args()
-    torch.set_num_threads(1)
+    given = harness.parse(parser, arguments)
     if given.choose:
         for settings in GRID[given.who]:
             row = measured(given.who, given.data, settings, "valid")
