@@ -1,7 +1,7 @@
 # make audit: set everything up and run the main job. make test: set everything up and pass the tests.
 # make quick: one test or more of every room and one round of every method, in under a minute.
 # make slow: the tests that make test leaves out because they take long.
-# make bench-smoke: whether a round of ten methods does more work than is committed; make check asks it, too.
+# make bench-smoke: whether any of twelve rounds does more work than is committed; make check asks it, too.
 # make explore: property tests on random examples, for EXPLORE_MINUTES (10) minutes.
 # make faults: every planted fault that an audit has to find, beyond those that make test plants.
 # make adapters: the tests of other packages' mechanisms and filters, each package in a throw-away environment.

@@ -3,7 +3,7 @@
     python -m benchmarks.smoke             # compare with benchmarks/smoke.json; ends with 1 where a count grew
     python -m benchmarks.smoke --update    # write the counts anew: say in the commit why they may grow
 
-Ten cases on made-up lists of equal length, each counted in a round that follows a warm one:
+Twelve cases on made-up lists of equal length, each counted in a round that follows a warm one:
 
 * `operators`, `bytes`, `flops`: calls of torch, what they allocate, and operations of products;
 * `calls`: calls of named functions of `privfed`, `secure_agg` and `attacks`, and by these of C functions, as of numpy;
@@ -56,8 +56,10 @@ CASES: Mapping[str, str | None] = {
     "fair": None,
     "dfmr": "shared-sum",
     "private-gram": "central-gaussian:clip_norm=1,noise_multiplier=4.6",
+    "fedvae, noise of each": "distributed-gaussian:clip_norm=1,noise_multiplier=5,n_min_honest=80",
+    "pfedrec, noisy steps": "interaction-dpsgd:clip_norm=0.5,noise_multiplier=1",
 }
-"""Method -> the plan that it is counted behind, in words."""
+"""Method -> the plan that it is counted behind, in words; behind a comma, what sets it apart."""
 SETTINGS: Mapping[str, Mapping[str, Any]] = {"private-gram": {"min_items": 0, "head": 64}}
 """So few people leave nothing to a Gram matrix by the rule."""
 MASKED_SUM = "masked sum"
@@ -163,9 +165,10 @@ def lists() -> Split:
 
 def counted(name: str) -> Counts:
     """What a warm round of a method does, or the only one of a run that asks once."""
-    registered, words = method(name), CASES[name]
+    registered, words = method(name.partition(",")[0]), CASES[name]
     plan = PrivacyPlan.named("none", release=registered.traits.release) if words is None else PrivacyPlan.parse(words)
-    config = ExperimentConfig(method={"name": name, **SETTINGS.get(name, {})}, privacy=plan, taps=TapConfig(places=()))
+    chosen = {"name": registered.name, **SETTINGS.get(name, {})}
+    config = ExperimentConfig(method=chosen, privacy=plan, taps=TapConfig(places=()))
 
     def begun() -> tuple[Simulation, Callable[[], None]]:
         experiment = Experiment(config, lists())

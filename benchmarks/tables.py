@@ -23,6 +23,7 @@ from benchmarks import (
     paper_tables,
     private_tables,
     reproduction_tables,
+    scale_tables,
     third_party_tables,
 )
 from benchmarks.markdown import replaced
@@ -102,7 +103,9 @@ TABLES = (
     Table("explanation/wire_compression.md", "wire compression", doc_tables.wire_compression, ("wire_compression",)),
     Table("results/performance.md", "start", cost_tables.start, ("start",)),
     Table("results/performance.md", "graphs of GPFedRec", doc_tables.gpfedrec_graphs, ("gpfedrec_scale",)),
-    Table("results/performance.md", "one and two processes", doc_tables.scale_out, ("scale_out",)),
+    Table("scale.md", "one and two processes", doc_tables.scale_out, ("scale_out",)),
+    Table("scale.md", "out of core", scale_tables.out_of_core, ("out_of_core",)),
+    Table("scale.md", "hundred million", scale_tables.plan, ("out_of_core", "scale_out")),
     Table("results/performance.md", "edges of graphs", cost_tables.graph_edges, ("gpfedrec_scale",)),
     Table("results/performance.md", "DFMR in shares", cost_tables.dfmr_cost, ("dfmr_cost_jd-dfmr",)),
     Table("results/performance.md", "masking", cost_tables.masking, ("secure_aggregation",)),

@@ -2,10 +2,10 @@
 
     python -m benchmarks.peers.environments --prepare FOLDER
 
-makes `FOLDER/flower` (flwr with its simulation) and `FOLDER/pfl`. The project's own environment is never changed: it
-stands behind theirs on the path, so that both sides compute with the same torch and numpy. Flower is installed under
-`constraints.txt`; pfl asks for an older dp-accounting than the project, so it gets that in its own folder. Standard
-library only.
+makes `FOLDER/flower` (flwr with its simulation), `FOLDER/pfl`, `FOLDER/implicit` and `FOLDER/lenskit`. The project's
+own environment is never changed: it stands behind theirs on the path, so that both sides compute with the same torch
+and numpy. Flower is installed under `constraints.txt`; pfl asks for an older dp-accounting than the project, so it gets
+that in its own folder, and so does LensKit with pandas. Standard library only.
 """
 
 import os
@@ -23,7 +23,12 @@ CONSTRAINTS = harness.ROOT / "constraints.txt"
 WANTED = {
     "flower": ["-c", str(CONSTRAINTS), "flwr[simulation]>=1.41,<2"],
     "pfl": ["pfl==0.6.0"],
+    "implicit": ["implicit==0.7.3"],
+    "lenskit": ["lenskit==2025.8.1"],
 }
+FEDERATED = ("flower", "pfl")
+"""Those that train the same FedNCF; the others are alternating least squares."""
+ALS_DATA = ("ml-100k", "ml-1m")
 ROUNDS = 10
 """Enough for the results to be compared; the first and the last are not timed."""
 SEEDS = {"privfed": 5, "pfl": 5, "flower": 2}
@@ -33,6 +38,9 @@ ENVIRONMENT: dict[str, str] = {
     "PEER_MARK": str(os.getpid()),
     "FLWR_TELEMETRY_ENABLED": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
+    # LensKit's threads are those of a library in Rust.
+    "RAYON_NUM_THREADS": "1",
+    "LK_NUM_THREADS": "1",
 }
 
 
@@ -61,14 +69,20 @@ def peers(folder: Path | str | None) -> dict[str, tuple[str, ...]]:
         for seed in range(SEEDS["privfed"])
     }
     found["clipping, privfed and Opacus"] = (ours, f"{package}.clipping")
-    for name in WANTED if folder is not None else ():
-        python = Path(folder or "") / name / "bin" / "python"
-        if not python.exists():
+    pythons = {name: Path(folder or "", name, "bin", "python") for name in WANTED}
+    there = {name: str(python) for name, python in pythons.items() if folder is not None and python.exists()}
+    for data in ALS_DATA:
+        for who in ("ials", "eals", "implicit", "lenskit"):
+            if who in there or who not in WANTED:
+                found[f"als, {data}, {who}"] = there.get(who, ours), f"{package}.als", who, data
+    for name in FEDERATED:
+        if name not in there:
             continue
+        python = there[name]
         for seed in range(SEEDS[name]):
-            found[f"fedncf, {name}, seed {seed}"] = str(python), f"{package}.fedncf.with_{name}", str(ROUNDS), str(seed)
+            found[f"fedncf, {name}, seed {seed}"] = python, f"{package}.fedncf.with_{name}", str(ROUNDS), str(seed)
         if name == "flower":
-            found["masking, privfed and Flower"] = str(python), f"{package}.masking"
+            found["masking, privfed and Flower"] = python, f"{package}.masking"
     return found
 
 

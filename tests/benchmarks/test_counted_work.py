@@ -4,7 +4,8 @@ A limit may leave work out but never count more than is done; and where the form
 of them. `FlopCounterMode` counts products of torch, a multiplication and an addition as two.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -12,9 +13,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.speed.suite import work
+from privfed.methods.fair import kernel
 
 EPOCH = {"dim": 16, "hidden": [16, 8], "batch_size": 32}
 """Six items and four negatives each are 30 samples: one batch, with little padding."""
+PAIRED: dict[str, Any] = {"widths": [8, 16], "shares": [0.5, 0.5], "groups": "random", "hidden": [16, 8]}
+"""Half of the clients train both heads."""
 CASES = [
     ("fedncf", EPOCH, 0.7),
     ("gpfedrec", EPOCH | {"graph": None}, 0.7),
@@ -22,6 +26,8 @@ CASES = [
     ("fedvae", {"latent": 8, "hidden": [32, 16], "local_steps": 3}, 0.5),
     ("feddae", {"latent": 8, "hidden": [32, 16], "local_steps": 3}, 0.5),
     ("private-gram", {"head": 32}, 0.4),
+    ("hetefedrec", PAIRED, 0.5),
+    ("hetefedrec", PAIRED | {"decorrelation": 0.5, "distillation": 2, "steps": 2, "user_steps": 3}, 0.5),
 ]
 """Last, the least share of the products made: a first layer is multiplied out when updates are added, zeros included,
 and a symmetric product takes both halves."""
@@ -53,3 +59,43 @@ def test_a_limit_takes_the_slowest_resource_of_every_phase() -> None:
         {"name": "b", "flops": 0.0, "moved": 6.0, "cipher": 10.0},
     ]
     assert work.least_seconds(phases, {"gemm": 2.0, "triad": 1.0, "cipher": 5.0}) == 4.0 + 6.0
+
+
+def test_the_formula_of_fair_counts_what_its_kernel_does(
+    watched: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compiled loops run as Python, and every sum of products and every step of Adam is counted."""
+    done = {"products": 0, "adam": 0}
+
+    for name, function in list(vars(kernel).items()):
+        if hasattr(function, "py_func"):
+            monkeypatch.setattr(kernel, name, function.py_func)
+
+    def counting(name: str, what: str, each: int) -> None:
+        function = getattr(kernel, name)
+
+        def counted(numbers: Any, *others: Any) -> Any:
+            done[what] += each * len(numbers)
+            return function(numbers, *others)
+
+        monkeypatch.setattr(kernel, name, counted)
+
+    counting("_add", "products", 2)
+    counting("_dot", "products", 2)
+    counting("_adam", "adam", work.ADAM)
+
+    @contextmanager
+    def from_here() -> Iterator[None]:
+        done.update(products=0, adam=0)
+        yield
+
+    run = watched("fair", 16, from_here, scheme="1x-2x", dim=4, hidden=[8, 4], batch_size=4, epochs=3)
+    e = run.experiment
+    draw, train, updates = work.counted("fair", e.config.settings(), e.trained.train, e.server)
+    # Minibatches of four and of two pairs, each padded to sixteen.
+    products = done["products"] * 6 / 32
+    assert products == 2 * 6 * (4 * 8 + 8 * 4 + 4 + 4) * 3 * len(e.trained.train)
+    assert train["flops"] - products == pytest.approx(done["adam"], rel=0.03)
+    assert draw["cipher"] == 4 * 3 * len(e.trained.train)
+    numbers = sum(2 * subspace.size for subspace in e.server.tiers.subspaces[0].values())
+    assert 0 < updates["moved"] < 8 * 16 * numbers

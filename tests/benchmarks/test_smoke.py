@@ -26,7 +26,7 @@ def test_the_same_round_has_the_same_counts(before: dict[str, smoke.Counts]) -> 
 
 def test_every_case_has_counts_of_work() -> None:
     assert list(STORED) == [*smoke.CASES, smoke.MASKED_SUM]
-    assert len(STORED) == 10
+    assert len(STORED) == 12
     for name, counts in STORED.items():
         assert counts["calls"] > 0 < counts["peak"], name
 

@@ -5,6 +5,7 @@ lists), `privacy` (words of a plan; the unprotected plan of the method where lef
 `seconds`.
 """
 
+from collections.abc import Iterable
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -68,6 +69,51 @@ EXTRA: dict[str, tuple[tuple[str, ...], Case]] = {
 }
 """Label -> where it is measured, and what differs from the method's defaults."""
 
+DPSGD = "interaction-dpsgd:clip_norm=0.5,noise_multiplier=1"
+RATIOS: dict[str, tuple[Case, str, Case]] = {
+    "PFedRec, masked": (
+        EXTRA["pfedrec, masked"][1],
+        "its ring elements without masks",
+        EXTRA["pfedrec, ring words"][1],
+    ),
+    "FedVAE, Skellam noise of each": (
+        EXTRA["fedvae, Skellam noise of each"][1],
+        "normal noise of the server",
+        EXTRA["fedvae, central Gaussian"][1],
+    ),
+    "DFMR, shares of two aggregators": (
+        EXTRA["dfmr, two aggregators"][1] | {"data": "jd-dfmr"},
+        "its plain round",
+        {"method": "dfmr", "data": "jd-dfmr"},
+    ),
+    "PFedRec, DP-SGD over interactions": (
+        {"method": "pfedrec", "privacy": DPSGD},
+        "noise in floating point",
+        {"method": "pfedrec", "privacy": DPSGD, "noise": "floating point"},
+    ),
+}
+"""Label -> case, what it is measured beside, and that case; on MovieLens-100K where nothing is said."""
+
+GOALS: tuple[tuple[str, str, str, str, float], ...] = (
+    *(
+        (label, "rounds", f"{data}/{method}", "limit", goal)
+        for label, data, method, goal in (
+            ("FedMF, MovieLens-100K", "ml-100k", "fedmf", 8.0),
+            ("PFedRec, MovieLens-100K", "ml-100k", "pfedrec", 8.0),
+            ("HeteFedRec, MovieLens-1M", "ml-1m", "hetefedrec", 3.0),
+            ("FAIR, MovieLens-1M", "ml-1m", "fair", 3.0),
+        )
+    ),
+    ("FedVAE, MovieLens-100K", "rounds", "ml-100k/fedvae", "cpu_s", 0.03),
+    ("private-gram whole, MovieLens-1M", "rounds", "ml-1m/private-gram", "cpu_s", 1.0),
+    ("GPFedRec with its exact graph, MovieLens-1M", "rounds", "ml-1m/gpfedrec", "cpu_s", 40.0),
+    ("PFedRec, masked", "ratios", "PFedRec, masked", "cpu_s", 2.0),
+    ("FedVAE, Skellam noise of each", "ratios", "FedVAE, Skellam noise of each", "cpu_s", 2.0),
+    ("DFMR, shares of two aggregators", "ratios", "DFMR, shares of two aggregators", "ratio", 3.0),
+    ("PFedRec, DP-SGD over interactions", "ratios", "PFedRec, DP-SGD over interactions", "ratio", 1.3),
+)
+"""Label, part, row, what counts (`limit`: times its counted limit), and the most that it should be."""
+
 GROWING = ("pfedrec", "fedvae", "gpfedrec", "private-gram", "dfmr")
 EACH = 20
 """Interactions of a made-up user."""
@@ -91,7 +137,7 @@ def methods() -> list[str]:
     return sorted(entry.name for entry in entry_points(group="privfed.methods"))
 
 
-def rounds(data: tuple[str, ...]) -> dict[str, Case]:
+def rounds(data: Iterable[str]) -> dict[str, Case]:
     """Every registered method on every data set, and `EXTRA`; data set by data set."""
     cases: dict[str, Case] = {}
     for name in data:
@@ -101,6 +147,12 @@ def rounds(data: tuple[str, ...]) -> dict[str, Case]:
             if name in where:
                 cases[f"{name}/{label}"] = {"label": label, "data": name, **case}
     return cases
+
+
+def ratios() -> dict[str, tuple[Case, Case]]:
+    """Pairs of cases that take turns."""
+    usual = {"data": "ml-100k"}
+    return {label: (usual | case, usual | other) for label, (case, _, other) in RATIOS.items()}
 
 
 def growth() -> dict[str, Case]:

@@ -7,6 +7,7 @@ All that stands between the markers is replaced; everything else on the page sta
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 from benchmarks.harness import ROOT
 from benchmarks.markdown import table
+from benchmarks.peers import environments
 from benchmarks.speed.suite import cases
 from benchmarks.speed.suite.charts import Growth, Round, growth_chart, peers_chart, rounds_chart
 from benchmarks.speed.suite.work import FORMULAS, least_seconds
@@ -21,6 +23,7 @@ from benchmarks.speed.suite.work import FORMULAS, least_seconds
 MIB = 2**20
 CHARTS = ROOT / "docs" / "results" / "performance"
 Row = Mapping[str, Any]
+WHO = {"ials": "privfed, iALS", "eals": "privfed, eALS", "implicit": "implicit", "lenskit": "LensKit"}
 
 
 def seconds(value: float | None) -> str:
@@ -53,7 +56,9 @@ class Page:
     def lines(self) -> Iterator[str]:
         """Every section that there are results for."""
         yield from self._about()
+        yield from self._goals()
         yield from self._rates()
+        yield from self._ratios()
         yield from self._rounds()
         yield from self._peers()
         yield from self._growth()
@@ -73,6 +78,58 @@ class Page:
             "is everybody's round, server and all clients, without evaluation."
         )
         yield ""
+        commits = Counter(self._commit(row) for row in rows)
+        if len(commits) > 1:
+            last = self._commit(max(rows, key=lambda row: row["at"]))
+            old = [f"{count} at {commit}" for commit, count in commits.items() if commit != last]
+            yield (
+                f"Of {len(rows)} rows {commits[last]} were measured at commit {last}, {', '.join(old)} (a day where no "
+                "commit was kept)."
+            )
+            yield ""
+
+    @staticmethod
+    def _commit(row: Row) -> str:
+        """What measured a row, or the day where no commit was kept."""
+        commit: str = row.get("commit", "")
+        return commit[:9] + ("+" if " " in commit else "") if commit else row["at"][:10]
+
+    def _goals(self) -> Iterator[str]:
+        """Each goal, and the row that it is about."""
+        rows = []
+        for label, part, key, what, most in cases.GOALS:
+            row = self.kept.get(part, {}).get(key)
+            if row is None or "failed" in row:
+                continue
+            limit = self._limit(row) if what == "limit" else None
+            if what == "limit" and limit is None:
+                continue
+            value = row["cpu_s"] / limit if limit else row[what]
+            unit = "CPU-s" if what == "cpu_s" else f"x {cases.RATIOS[label][1] if what == 'ratio' else 'its limit'}"
+            measured = seconds(value) if what == "cpu_s" else f"{value:.1f}"
+            rows.append([label, f"{most:g} {unit}", measured, "yes" if value <= most else "no", self._commit(row)])
+        if rows:
+            yield "### Goals"
+            yield ""
+            yield from table(["a round of", "at most", "measured", "reached", "commit"], rows, "lrrll")
+
+    def _ratios(self) -> Iterator[str]:
+        found = {label: row for label, row in self.kept.get("ratios", {}).items() if label in cases.RATIOS}
+        if not found:
+            return
+        yield "### Beside the same round without it"
+        yield ""
+        yield "In turns in one process; the ratio is that of median rounds."
+        yield ""
+        rows = []
+        for label, row in found.items():
+            beside = cases.RATIOS[label][1]
+            if "failed" in row:
+                rows.append([label, f"not measured: {row['failed']}", *[""] * 4])
+                continue
+            numbers = [seconds(row["cpu_s"]), seconds(row["beside_cpu_s"]), f"{row['ratio']:.2f}", str(row["rounds"])]
+            rows.append([f"{label}, beside {beside}", *numbers, self._commit(row)])
+        yield from table(["round", "CPU-s", "beside, CPU-s", "ratio", "turns", "commit"], rows, "lrrrrl")
 
     def _rates(self) -> Iterator[str]:
         if self.rates is None:
@@ -114,14 +171,16 @@ class Page:
             if some:
                 yield f"{some['users']:,} clients, {some['items']:,} items, {some['pairs']:,} training pairs."
                 yield ""
-            yield from self._of_data(data, found)
+            order = {key: place for place, key in enumerate(cases.rounds([data]))}
+            ordered = sorted(found, key=lambda key: order.get(key, len(order)))
+            yield from self._of_data(data, {key: found[key] for key in ordered})
 
     def _of_data(self, data: str, found: Mapping[str, Row]) -> Iterator[str]:
         rows, marks = [], list[Round]()
         for row in found.values():
             label, limit = row["label"], self._limit(row)
             if "failed" in row:
-                rows.append([label, f"not measured: {row['failed']}", *[""] * 6])
+                rows.append([label, f"not measured: {row['failed']}", *[""] * 6, self._commit(row)])
                 continue
             marks.append(Round(label, row["cpu_s"], limit))
             rows.append(
@@ -134,10 +193,15 @@ class Page:
                     size(row["up_bytes"]),
                     size(row["down_bytes"]),
                     "" if limit is None else f"{seconds(limit)} ({row['cpu_s'] / limit:.1f} x)",
+                    self._commit(row),
                 ]
             )
-        head = ["method", "CPU-s", "wall, s", "peak", "over imports", "up", "down", "limit, CPU-s"]
-        yield from table(head, rows)
+        head = ["method", "CPU-s", "wall, s", "peak", "over imports", "up", "down", "limit, CPU-s", "commit"]
+        yield from table(head, rows, "lrrrrrrrl")
+        missing = [name for name in cases.methods() if f"{data}/{name}" not in found]
+        if missing:
+            yield f"Not measured here: {', '.join(missing)}."
+            yield ""
         if marks:
             yield from self._picture(
                 f"rounds-{data}", partial(rounds_chart, marks, cases.NAMES[data]), "CPU-seconds of a round"
@@ -187,10 +251,41 @@ class Page:
         yield from table(head, rows)
         yield from self._picture("peers", partial(peers_chart, bars), "CPU time of one client-round")
         yield from self._other_peers(found)
+        yield from self._als()
         failed = {n: r["failed"] for n, r in self.kept["peers"].items() if "failed" in r}
         yield from (f"{name}: not measured ({why})." for name, why in failed.items())
         if failed:
             yield ""
+
+    def _als(self) -> Iterator[str]:
+        """Alternating least squares, ours and others'."""
+        kept = self.kept["peers"]
+        if not any(name.startswith("als, ") for name in kept):
+            return
+        rows = []
+        for data in environments.ALS_DATA:
+            found = {who: kept[key] for who in WHO if (key := f"als, {data}, {who}") in kept}
+            done = [row for row in found.values() if "failed" not in row]
+            for who, name in WHO.items():
+                row = found.get(who, {"failed": "not installed where this was measured"})
+                if "failed" in row:
+                    rows.append([cases.NAMES[data], name, f"not measured: {row['failed']}", *[""] * 4])
+                    continue
+                ratio = row["cpu_s"] / found["ials"]["cpu_s"] if "cpu_s" in found.get("ials", {}) else math.nan
+                quality = [f"{row[metric]:.4f}" for metric in ("hr", "ndcg")]
+                times = [seconds(row["cpu_s"]), f"{ratio:.2f} x"]
+                rows.append([cases.NAMES[data], name, *times, *quality, self._commit(row)])
+            popular = next((row for row in done if "popularity_hr" in row), None)
+            if popular is not None:
+                values = [f"{popular[f'popularity_{metric}']:.4f}" for metric in ("hr", "ndcg")]
+                rows.append([cases.NAMES[data], "popularity", "", "", *values, self._commit(popular)])
+        yield (
+            "Alternating least squares on implicit feedback, 64 columns, 16 passes, one thread, settings chosen for "
+            "each on MovieLens-100K's validation items (`benchmarks/peers/als.py`): CPU-seconds of a pass, and quality "
+            "after the last, ranked among all items."
+        )
+        yield ""
+        yield from table(["data", "who", "CPU-s a pass", "ratio", "HR@10", "NDCG@10", "commit"], rows, "llrrrrl")
 
     def _other_peers(self, found: Mapping[str, Row]) -> Iterator[str]:
         clipping = found.get("clipping, privfed and Opacus")

@@ -12,7 +12,7 @@ Notation: n users, m items, p training pairs, d width, k negatives per positive,
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
@@ -24,6 +24,8 @@ from privfed.data import Histories
 FLOAT, WORD = 4, 4
 UNIFORM = 2 * WORD
 """Cipher bytes of a uniform number of 53 bits, and of a normal one."""
+ADAM = 11
+"""Multiplications and additions of a step on one number: 3 and 4 for its moments, 4 for the step between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +54,16 @@ FORMULAS = {
     "fedvae": "per local step 6 n operations for every weight behind the first layer, 4 for every weight of the first "
     "layer whose item a user has and dropout kept",
     "feddae": "as FedVAE: the local encoder is a vector per user",
+    "hetefedrec": "per sample and local step 6 operations for every weight behind the item's half of each nested head, "
+    "6 w for the inner products of a vector of width w (those of its prefixes are parts of one sum) and w (3w + 1) "
+    "where it is decorrelated, 4 w per positive of a star graph; distillation K (3K + 1) operations for every column "
+    "of a table, K the items of a step; 8 bytes per number of an upload",
+    "fair": "per sample and epoch 12 operations (a positive and its negative) for every weight behind the items' rows; "
+    "11 (Adam) per step for every number with a gradient so far; 8 bytes per number of an upload",
     "private-gram": "sum n B (B + 1) operations for a head of B items; 8 n B bytes of vectors",
 }
-"""Method -> its formulas; random words are counted besides: 4 p (2k + 1) bytes for samples, 4 E p for dropout, 8 n E
-latent for latent draws."""
+"""Method -> its formulas; random words are counted besides: 4 p (2k + 1) bytes for samples (4 per negative of
+HeteFedRec and of FAIR), 4 E p for dropout, 8 n E latent for latent draws."""
 
 
 def counted(method: str, settings: Any, train: Histories, server: Any) -> list[dict[str, Any]] | None:
@@ -139,6 +147,86 @@ def _autoencoder(settings: Any, train: Histories, server: Any) -> list[Phase] | 
     return [Phase("draw", cipher=cipher), Phase("train and sum", flops=flops)]
 
 
+def _hetefedrec(settings: Any, train: Histories, server: Any) -> list[Phase] | None:
+    """Sizes are drawn apart from activity, so every size has its share of the samples; expected, as T is."""
+    layout = server.layout
+    if settings.groups == "activity" or len(layout.sending) < len(layout.of_group):
+        return None
+    positives = len(train)
+    drawn = float(np.minimum(settings.negatives * train.counts, train.n_items - train.counts).sum())
+    train_flops = moved = 0.0
+    for group, share in enumerate(settings.shares):
+        model = layout.models[layout.of_group[group]]
+        heads = [_head(layout.models[head].width, settings) for head in model.heads]
+        inner = model.width * settings.inner
+        everything = 6 * (sum(passed for passed, _ in heads) + inner)
+        # A step on the user's vector alone needs neither the gradients of weights nor those of items.
+        alone = sum(2 * passed + 2 * deeper for passed, deeper in heads) + 4 * inner
+        everything += model.decorrelated * model.width * (3 * model.width + 1)
+        star = 4 * model.width * (settings.base == "lightgcn")
+        per_sample = settings.steps * everything + settings.user_steps * alone
+        train_flops += share * (per_sample * (positives + drawn) + settings.steps * star * positives)
+        numbers = (positives + drawn) * (model.width + settings.item_bias)
+        weights = sum(p.numel() for head in model.heads for p in layout.head_of(server.parameters, head).values())
+        moved += share * 2 * FLOAT * (numbers + train.n_users * weights)
+    phases = [
+        Phase("draw", cipher=WORD * drawn), Phase("train", flops=train_flops), Phase("updates", moved=moved),
+    ]  # fmt: skip
+    if layout.distils:
+        items = min(settings.distillation_items, train.n_items)
+        columns = sum(model.width for model in layout.models)
+        phases.append(Phase("distil", flops=settings.distillation * items * (3 * items + 1) * columns))
+    return phases
+
+
+def _head(width: int, settings: Any) -> tuple[int, int]:
+    """Weights of a head that a sample passes behind the item's half, and those of them behind the first layer."""
+    deeper = sum(a * b for a, b in pairwise((*settings.hidden, 1)))
+    return width * settings.hidden[0] + deeper, deeper
+
+
+def _fair(settings: Any, train: Histories, server: Any) -> list[Phase] | None:
+    """Every level has its share of every user; its slots are touched as often as by elements drawn at random."""
+    if (settings.task, settings.subspace) != ("ranking", "balanced") or settings.assigned == "activity":
+        return None
+    if settings.variant not in ("fair", "hom", "fedavg"):
+        return None
+    model, tiers, epochs = settings.model, server.tiers, settings.epochs
+    passed = sum(a * b for a, b in pairwise((model.dim, *model.hidden, 1))) + model.dim * model.gmf
+    dense = model.size + len(model.tables) * model.dim
+    moved = epochs * float(np.ceil(train.counts / settings.batch_size).sum()) * dense
+    sent = float(train.n_users * model.size)
+    for level, share in tiers.expected.items():
+        slots = sum(tiers.subspaces[level][name].size for name in model.tables)
+
+        def held(items: np.ndarray, slots: int = slots, merged: int = 2**level) -> float:
+            return float(slots * (1 - (1 - items / train.n_items) ** merged).sum())
+
+        moved += share * sum(map(held, _touched(train, epochs, settings.batch_size)))
+        sent += share * held(_distinct(train, epochs * train.counts))
+    return [
+        Phase("draw", cipher=WORD * epochs * len(train)),
+        Phase("train", flops=2 * 6 * passed * epochs * len(train) + ADAM * moved),
+        Phase("updates", moved=2 * FLOAT * sent),
+    ]
+
+
+def _distinct(train: Histories, draws: np.ndarray, positives: np.ndarray | None = None) -> np.ndarray:
+    """Expected distinct items of every user: positives, and negatives drawn one by one."""
+    unseen = np.maximum(train.n_items - train.counts, 1)
+    own = train.counts if positives is None else positives
+    return np.asarray(own + unseen * (1 - (1 - 1 / unseen) ** draws))
+
+
+def _touched(train: Histories, epochs: int, batch: int) -> Iterator[np.ndarray]:
+    """Distinct items of every user by each of its local steps; 0 where its epoch is over."""
+    for epoch in range(epochs):
+        for start in range(0, int(train.counts.max(initial=0)), batch):
+            seen = np.minimum(start + batch, train.counts)
+            found = _distinct(train, epoch * train.counts + seen, train.counts if epoch else seen)
+            yield np.where(start < train.counts, found, 0)
+
+
 def _private_gram(settings: Any, train: Histories, server: Any) -> list[Phase]:
     del settings
     n, side = train.n_users, server.constants.head
@@ -152,5 +240,7 @@ _FORMULAS: dict[str, Callable[[Any, Histories, Any], list[Phase] | None]] = {
     "gpfedrec": _gpfedrec,
     "fedvae": _autoencoder,
     "feddae": _autoencoder,
+    "hetefedrec": _hetefedrec,
+    "fair": _fair,
     "private-gram": _private_gram,
 }

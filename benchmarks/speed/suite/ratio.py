@@ -1,0 +1,74 @@
+"""Two cases in turns, in one process: what one costs beside the other, whatever the machine does meanwhile.
+
+    python -m benchmarks.speed.suite.ratio '{"method": ...}' '{"method": ...}'
+
+prints one line of JSON. After a round of each that fills caches, the two take turns, as many as fit into `seconds` of
+CPU of the first case; the ratio is that of their median rounds. With `"noise": "floating point"` a case draws the
+normal variables of its privacy as it did before they were exact to the last bit: by Box and Muller in float32, from the
+same words of the cipher. Such noise hides nothing for certain and is here for its cost alone.
+"""
+
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from benchmarks.speed.suite.case import ROUNDS, SECONDS, Running, configured, limited, parts_of
+from privfed.federation import Purpose, Streams
+
+
+def in_floating_point(
+    self: Streams, purpose: Purpose, round: int, query_id: int, users: Sequence[int], count: int, ratio: Any
+) -> Tensor:
+    """What `Streams.normal_steps` draws, without its exactness."""
+    half = -(-count // 2)
+    u = self.uniform(purpose, round, query_id, users, 2 * half)
+    radius = u[:, :half].log().mul_(-2).sqrt_()
+    angle = u[:, half:].mul(2 * math.pi)
+    unit = torch.cat([radius * angle.cos(), radius * angle.sin()], 1)[:, :count].float()
+    return unit.double().mul_(ratio if isinstance(ratio, float) else torch.from_numpy(ratio)).round_()
+
+
+@contextmanager
+def drawing(case: dict[str, Any]) -> Iterator[None]:
+    """Draw as the case says."""
+    if case.get("noise") == "floating point":
+        with mock.patch.object(Streams, "normal_steps", in_floating_point):
+            yield
+    else:
+        yield
+
+
+def measured(cases: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """CPU-seconds of a round of each, and their ratio."""
+    running = [Running(configured(case), parts_of(case["data"])) for case in cases]
+    spent: list[list[float]] = [[] for _ in cases]
+    began = time.process_time()
+    for turn in range(1 + ROUNDS):
+        if turn > 1 and time.process_time() - began > cases[0].get("seconds", SECONDS):
+            break
+        for case, one, rounds in zip(cases, running, spent, strict=True):
+            with drawing(case):
+                rounds.append(one.round()["cpu_s"])
+        if not turn:
+            began = time.process_time()
+    ours, beside = (statistics.median(rounds[1:]) for rounds in spent)
+    return {"cpu_s": ours, "beside_cpu_s": beside, "ratio": ours / beside, "rounds": len(spent[0]) - 1}
+
+
+def main() -> None:
+    """Measure the two cases of the arguments."""
+    cases = [json.loads(word) for word in sys.argv[1:]]
+    limited(cases[0], lambda: measured(cases))
+
+
+if __name__ == "__main__":
+    main()
