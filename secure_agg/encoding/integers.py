@@ -53,7 +53,8 @@ class IntegerEncoding:
                 f"a value of magnitude {magnitude} was given and the encoding holds up to {self.bound}; "
                 "clip the values or build the encoding with a larger bound"
             )
-        return self.ring.from_integers(values)
+        # The ring holds the bound (checked when this was built), so it need not look for the largest value again.
+        return self.ring.reduce_(values.astype(self.ring.dtype))
 
     def decode(self, elements: RingElements) -> NDArray[np.int64]:
         """Decode a sum exactly, keeping its shape; shares memory as `Ring.centred` does.

@@ -173,7 +173,10 @@ class KeyStreams:
             by_block = streams.view(_BLOCKS).reshape(-1, queries)
             generated[:, ends[group][-1] - len(by_block) : ends[group][-1]] = by_block.T
         # A client's elements begin at its first block; the unused rest of its last block is skipped.
-        positions = np.arange(total) + np.repeat((ends - blocks) * per_block - (np.cumsum(counts) - counts), counts)
+        positions = None
+        if (counts != counts[0]).any():
+            positions = np.repeat((ends - blocks) * per_block - (np.cumsum(counts) - counts), counts)
+            positions += np.arange(total)
         elements = generated.view(self.ring.dtype)
         return _Buffer(address, address + queries, clients.copy(), counts.copy(), elements, positions, run)
 
@@ -197,7 +200,8 @@ class _Buffer:
         clients: clients of these queries, `[clients]`.
         counts: number of elements of each, `[clients]`.
         elements: whole blocks, `[queries, elements]`.
-        positions: positions of the clients' elements among those of their blocks, `[counts.sum()]`.
+        positions: positions of the clients' elements among those of their blocks, `[counts.sum()]`; None where every
+            client has as many as any other.
         run: number of consecutive identical queries up to the latest.
     """
 
@@ -206,7 +210,7 @@ class _Buffer:
     clients: Counts
     counts: Counts
     elements: RingElements
-    positions: Counts
+    positions: Counts | None
     run: int
 
     def __contains__(self, address: int) -> bool:
@@ -217,7 +221,11 @@ class _Buffer:
 
     def pop(self, address: int) -> RingElements:
         self.run += 1
-        taken: RingElements = self.elements[address - self.first].take(self.positions)
+        elements, taken = self.elements[address - self.first], np.empty(0, self.elements.dtype)
+        if self.positions is not None:
+            taken = elements.take(self.positions)
+        elif count := int(self.counts[0]):
+            taken = elements.reshape(len(self.clients), -1)[:, :count].reshape(-1)
         if address + 1 == self.end:
             self.elements = self.elements[:0].copy()
         return taken

@@ -440,6 +440,24 @@ def test_rows_that_are_announced_already_are_not_copied():
     assert announced.padded(part, 0, clients, ITEMS).values is values
 
 
+def test_rows_sent_again_by_the_same_pattern_take_the_same_places_and_another_pattern_is_looked_at():
+    support = support_of()
+    announced, clients = simulation(FAKES, WHOLE, support=support)._shared.announced, torch.arange(USERS)
+    keys = torch.from_numpy(np.sort(support.owners * ITEMS + support.items))
+    some = RowPattern(USERS, ITEMS, keys[::2] // ITEMS, keys[::2] % ITEMS)
+    for factor in (1, 3):
+        values = factor * torch.arange(1, len(some.ids) + 1).unsqueeze(1)
+        part = announced.padded(some.with_values("table", values), 0, clients, ITEMS)
+        expected = torch.zeros(len(keys), 1, dtype=torch.int64)
+        expected[::2] = values
+        assert torch.equal(part.values, expected) and torch.equal(part.owner * ITEMS + part.ids, keys)
+    unsaid = torch.tensor(sorted(set(range(USERS * ITEMS)) - set(keys.tolist())))
+    for stranger in (unsaid[:1], unsaid[-1:]):
+        other = RowPattern(USERS, ITEMS, stranger // ITEMS, stranger % ITEMS)
+        with pytest.raises(FederationError, match="did not announce"):
+            announced.padded(other.with_values("table", torch.ones(1, 1, dtype=torch.int64)), 0, clients, ITEMS)
+
+
 # Methods behind padding
 
 

@@ -23,7 +23,7 @@ class AnnouncedRows:
         self._cohort_id = -1
         self._patterns: dict[tuple[int, int], tuple[Tensor, RowPattern]] = {}
         self._earlier: dict[tuple[int, int], tuple[Tensor, RowPattern]] = {}
-        self._twins: dict[tuple[int, int], tuple[RowPattern, RowPattern]] = {}
+        self._places: dict[tuple[int, int], tuple[RowPattern, RowPattern, Tensor | None]] = {}
 
     @property
     def enrolment_bytes(self) -> int:
@@ -49,31 +49,38 @@ class AnnouncedRows:
         if self.support is None:
             return part
         pattern = self._pattern(self.support, cohort_id, clients, rows)
-        whose = int(clients[0]), len(clients)
-        announced_by, sent_by = self._twins.get(whose, (None, None))
-        if announced_by is pattern and sent_by is part.pattern:
-            return pattern.with_values(part.block, part.values)
-        if torch.equal(part.ids, pattern.ids) and torch.equal(part.owner, pattern.owner):
-            if part.pattern is not None:
-                self._twins[whose] = pattern, part.pattern
+        place = self._place(pattern, part, (int(clients[0]), len(clients)))
+        if place is None:
             return pattern.with_values(part.block, part.values)
         values = torch.zeros(len(pattern.ids), part.values.shape[1], dtype=part.values.dtype)
-        if len(part.ids):
-            announced, sent = pattern.owner * rows + pattern.ids, part.owner * rows + part.ids
-            place = torch.searchsorted(announced, sent).clamp_(max=max(len(announced) - 1, 0))
-            if len(announced) == 0 or not torch.equal(announced[place], sent):
-                raise FederationError(
-                    f"block {part.block!r}: a client sends a row that it did not announce, so it would stand out from "
-                    f"its padding; train on the padded items only"
-                )
-            values[place] = part.values
-        return pattern.with_values(part.block, values)
+        return pattern.with_values(part.block, values.index_copy_(0, place, part.values))
 
     def name_bytes(self, part: Rows, clients: int) -> int:
         """Bytes in which clients name the rows of one upload to one aggregator; 0 where they did so at enrolment."""
         if self.support is not None:
             return 0
         return clients * row_indices_bytes(0) + len(part.ids) * (row_indices_bytes(1) - row_indices_bytes(0))
+
+    def _place(self, pattern: RowPattern, part: Rows, whose: tuple[int, int]) -> Int64[Tensor, " sent"] | None:
+        """Where each row of the part stands among the announced ones; None where they are the same rows.
+
+        Found once for as long as the same clients send the same pattern.
+        """
+        announced_by, sent_by, place = self._places.get(whose, (None, None, None))
+        if announced_by is pattern and sent_by is not None and sent_by is part.pattern:
+            return place
+        place = None
+        if not (torch.equal(part.ids, pattern.ids) and torch.equal(part.owner, pattern.owner)):
+            announced, sent = (one.owner * pattern.rows + one.ids for one in (pattern, part))
+            place = torch.searchsorted(announced, sent)
+            if len(sent) and (place[-1] == len(announced) or not torch.equal(announced[place], sent)):
+                raise FederationError(
+                    f"block {part.block!r}: a client sends a row that it did not announce, so it would stand out from "
+                    f"its padding; train on the padded items only"
+                )
+        if part.pattern is not None:
+            self._places[whose] = pattern, part.pattern, place
+        return place
 
     def _pattern(self, support: Histories, cohort_id: int, clients: Int64[Tensor, " clients"], rows: int) -> RowPattern:
         """Announced rows of the called clients; kept for as long as the same clients are called cohort after cohort."""
@@ -84,7 +91,7 @@ class AnnouncedRows:
             )
         if cohort_id != self._cohort_id:
             self._cohort_id, self._earlier, self._patterns = cohort_id, self._patterns, {}
-            self._twins = {whose: twins for whose, twins in self._twins.items() if whose in self._earlier}
+            self._places = {whose: known for whose, known in self._places.items() if whose in self._earlier}
         whose = int(clients[0]), len(clients)
         known = self._patterns.get(whose) or self._earlier.get(whose)
         if known is None or not torch.equal(known[0], clients):
