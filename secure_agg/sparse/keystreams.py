@@ -174,7 +174,7 @@ class KeyStreams:
             generated[:, ends[group][-1] - len(by_block) : ends[group][-1]] = by_block.T
         # A client's elements begin at its first block; the unused rest of its last block is skipped.
         positions = None
-        if (counts != counts[0]).any():
+        if (counts != counts[:1]).any():
             positions = np.repeat((ends - blocks) * per_block - (np.cumsum(counts) - counts), counts)
             positions += np.arange(total)
         elements = generated.view(self.ring.dtype)
@@ -224,7 +224,7 @@ class _Buffer:
         elements, taken = self.elements[address - self.first], np.empty(0, self.elements.dtype)
         if self.positions is not None:
             taken = elements.take(self.positions)
-        elif count := int(self.counts[0]):
+        elif count := int(self.counts.max(initial=0)):
             taken = elements.reshape(len(self.clients), -1)[:, :count].reshape(-1)
         if address + 1 == self.end:
             self.elements = self.elements[:0].copy()

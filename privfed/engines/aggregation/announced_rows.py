@@ -73,7 +73,7 @@ class AnnouncedRows:
         if not (torch.equal(part.ids, pattern.ids) and torch.equal(part.owner, pattern.owner)):
             announced, sent = (one.owner * pattern.rows + one.ids for one in (pattern, part))
             place = torch.searchsorted(announced, sent)
-            if len(sent) and (place[-1] == len(announced) or not torch.equal(announced[place], sent)):
+            if len(sent) and (int(place.max()) == len(announced) or not torch.equal(announced[place], sent)):
                 raise FederationError(
                     f"block {part.block!r}: a client sends a row that it did not announce, so it would stand out from "
                     f"its padding; train on the padded items only"
