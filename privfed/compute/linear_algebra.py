@@ -16,7 +16,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse.linalg
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float, Float64
 from scipy.sparse import csr_array
 from torch import Tensor
 
@@ -29,6 +29,12 @@ Eigenpairs = tuple[Float64[np.ndarray, " d"], Float64[np.ndarray, "side d"]]
 
 _ROUNDING = 1e-5
 """Share of the largest eigenvalue below which others are zero but for rounding of sums in single precision."""
+
+_LEFT = 1e-10
+"""Share of a matrix's largest number that a factor of fewer columns may leave."""
+
+_BLOCK = 64
+"""Side of the blocks in which a matrix is transposed: two of them fit into a core's first cache."""
 
 _Result = TypeVar("_Result")
 
@@ -167,6 +173,73 @@ def solve_positive(
     )
 
 
+def inverse_positive(matrix: Float64[np.ndarray, "side side"]) -> Float64[np.ndarray, "side side"]:
+    """The inverse of a symmetric matrix that is positive definite, if only before rounding; symmetric to the bit."""
+
+    def by_triangles() -> np.ndarray:
+        factor, _ = scipy.linalg.cho_factor(matrix.T, lower=True, check_finite=False)
+        inverse, singular = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
+        if singular:
+            raise np.linalg.LinAlgError("a factor has a zero on its diagonal")
+        return _mirrored(inverse.T)
+
+    def by_eigenpairs() -> np.ndarray:
+        values, vectors = eigenpairs(matrix)
+        roots = vectors / np.sqrt(_positive(values))
+        inverse: np.ndarray = roots @ roots.T
+        return inverse
+
+    return first_that_works(by_triangles, by_eigenpairs)
+
+
+def orthogonal_roots(
+    kernel: Float64[np.ndarray, "side side"],
+) -> tuple[Float64[np.ndarray, "side d"], Float64[np.ndarray, " d"]]:
+    """Orthogonal columns H and their squared lengths, so that H H^T is a positive semidefinite matrix of rank d.
+
+    Of any other symmetric matrix, the nearest positive semidefinite one.
+    """
+
+    def by_pivots() -> tuple[np.ndarray, np.ndarray]:
+        # Columns are taken until nothing but rounding is left: few for kernels of few public features.
+        least = len(kernel) * np.finfo(np.float64).eps * kernel.diagonal().max()
+        factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(kernel.T, lower=1, tol=least)
+        columns = np.empty((len(kernel), rank))
+        columns[pivots - 1] = np.tril(factor[:, :rank])
+        if np.abs(columns @ columns.T - kernel).max() > _LEFT * np.abs(kernel).max():
+            raise np.linalg.LinAlgError("the matrix is not positive semidefinite")
+        scales, turn = eigenpairs(columns.T @ columns)
+        return columns @ turn, np.maximum(scales, 0)
+
+    def by_eigenpairs() -> tuple[np.ndarray, np.ndarray]:
+        scales, vectors = eigenpairs(kernel)
+        scales = np.maximum(scales, 0)
+        return vectors * np.sqrt(scales), scales
+
+    return first_that_works(by_pivots, by_eigenpairs)
+
+
+def upper_gram(rows: Float[np.ndarray, "rows side"]) -> Float[np.ndarray, "side side"]:
+    """Upper triangle of the sum of the outer products of rows with themselves; zeros below it.
+
+    Half the work of a product of two matrices, in the dtype of the rows.
+    """
+    product = scipy.linalg.blas.get_blas_funcs("syrk", (rows,))
+    # Column by column to the routine, so that nothing is copied and its lower triangle is the upper one here.
+    upper: np.ndarray = product(1.0, np.ascontiguousarray(rows).T, lower=1).T
+    return upper
+
+
+def _mirrored(upper: Float64[np.ndarray, "side side"]) -> Float64[np.ndarray, "side side"]:
+    """The symmetric matrix of an upper triangle, in place."""
+    for first in range(0, len(upper), _BLOCK):
+        block = slice(first, first + _BLOCK)
+        upper[block, :first] = upper[:first, block].T
+        corner = np.triu(upper[block, block])
+        upper[block, block] = corner + np.triu(corner, 1).T
+    return upper
+
+
 def _positive(values: Float64[np.ndarray, " side"]) -> Float64[np.ndarray, " side"]:
     """Eigenvalues of a matrix that is positive definite before rounding, none below what rounding makes of zero."""
     least = len(values) * np.finfo(np.float64).eps * values.max(initial=np.finfo(np.float64).tiny)
@@ -207,11 +280,11 @@ def solve_positive_of(
     return solved[:, :, 0]
 
 
-def inverse_positive(matrix: Float64[Tensor, "side side"]) -> Float64[Tensor, "side side"]:
-    """The inverse of a symmetric matrix that is positive definite, if only before rounding."""
+def inverse_positive_of(matrix: Float64[Tensor, "side side"]) -> Float64[Tensor, "side side"]:
+    """`inverse_positive` of a tensor."""
     return first_that_works(
         lambda: torch.cholesky_inverse(torch.linalg.cholesky(matrix)),
-        lambda: _one_by_one(lambda flat: solve_positive(flat, np.eye(len(flat))), matrix)[0],
+        lambda: _one_by_one(inverse_positive, matrix)[0],
     )
 
 

@@ -19,6 +19,7 @@ from jaxtyping import Float, Float32, Float64, Int64
 from torch import Tensor
 
 from privfed.compute.compiled import compiled
+from privfed.compute.linear_algebra import upper_gram
 from privfed.contracts.schema import Block, UpdateError
 from privfed.updates.parts import cached, check_owner, check_unique, largest
 
@@ -126,12 +127,19 @@ class Symmetric:
 
     def add_to(self, total: Float[Tensor, " size"]) -> None:
         """One product over all clients, in the dtype of the vectors, added in that of `total`."""
+        if total.is_cpu:
+            vectors, weights = self.vectors.numpy(), self.weights.numpy()
+            # A symmetric product takes the root of a weight on either side, so negative ones go by themselves.
+            for sign in (1, -1):
+                chosen = np.flatnonzero(weights * sign > 0)
+                if len(chosen):
+                    roots = np.sqrt(np.abs(weights[chosen])).astype(vectors.dtype)
+                    triangle = upper_gram(vectors[chosen] * roots[:, None])
+                    _add_triangle(triangle, total.numpy(), self.diagonal, sign)
+            return
         # [side, h] times [h, side]: weights go into one of the two factors.
         weighted = self.vectors * self.weights.to(self.vectors.dtype).unsqueeze(1)
         matrix = weighted.T @ self.vectors
-        if total.is_cpu:
-            _add_triangle(matrix.numpy(), total.numpy(), self.diagonal)
-            return
         rows, columns, lengths = _triangle(len(matrix), diagonal=self.diagonal)
         total.add_(matrix[rows, columns] * lengths)
 
@@ -201,14 +209,15 @@ def _packed(vectors: Float32[np.ndarray, "h side"], weights: Float64[np.ndarray,
 
 
 @compiled
-def _add_triangle(matrix: np.ndarray, total: np.ndarray, diagonal: bool) -> None:  # noqa: FBT001 (as above)
+def _add_triangle(matrix: np.ndarray, total: np.ndarray, diagonal: bool, sign: int) -> None:  # noqa: FBT001 (as above)
     side, at = len(matrix), 0
+    root = sign * _ROOT
     for row in range(side):
         if diagonal:
-            total[at] += matrix[row, row]
+            total[at] += sign * matrix[row, row]
             at += 1
         for column in range(row + 1, side):
-            total[at] += _ROOT * matrix[row, column]
+            total[at] += root * matrix[row, column]
             at += 1
 
 

@@ -35,6 +35,9 @@ MAX_NORM = 2.0**26
 NORM_SLACK = 1e-9
 """Relative excess over the radius that is attributed to the rounding of floats."""
 
+_PIECE = 1 << 13
+"""Numbers that are rounded at a time."""
+
 
 def rounded_norm_bound(radius: float, coordinates: int, beta: float = DEFAULT_BETA) -> float:
     """The L2 norm that no rounded vector exceeds.
@@ -126,8 +129,10 @@ def conditional_round(
         if not pending.size:
             return rounded
         attempt_key = None if key is None else subkey(key, "rounding", attempt)
-        candidates = _round_stochastically(vectors[pending], attempt_key)
+        candidates = _round_stochastically(vectors[pending] if attempt else vectors, attempt_key)
         accepted = _squared_norms(candidates) <= max_squared_norm
+        if not attempt and accepted.all():
+            return candidates.astype(np.int64)
         rounded[pending[accepted]] = candidates[accepted]
         pending = pending[~accepted]
     rounded[pending] = np.trunc(vectors[pending])
@@ -136,11 +141,16 @@ def conditional_round(
 
 def _round_stochastically(vectors: NDArray[np.float64], key: bytes | None) -> NDArray[np.float64]:
     """Up with probability the fraction, rounded up to a multiple of 2^-32, else down; integers stay."""
-    lower = np.floor(vectors)
-    fraction = vectors - lower
-    fraction *= 2.0**32
-    lower += random_uints(vectors.size, np.uint32, key).reshape(vectors.shape) < fraction
-    return lower
+    rounded, flat = np.empty(vectors.size), vectors.reshape(-1)
+    uints = random_uints(vectors.size, np.uint32, key)
+    # In pieces that stay in a core's cache from one pass to the next.
+    for start in range(0, vectors.size, _PIECE):
+        piece = slice(start, start + _PIECE)
+        lower = np.floor(flat[piece], out=rounded[piece])
+        fraction = flat[piece] - lower
+        fraction *= 2.0**32
+        lower += uints[piece] < fraction
+    return rounded.reshape(vectors.shape)
 
 
 def _squared_norms(rows: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -70,6 +70,15 @@ def test_packing_keeps_norms_and_unpacks_to_the_same_matrix(seed, side, diagonal
     np.testing.assert_allclose(unpacked(packed, side, diagonal=diagonal).numpy(), matrix, rtol=1e-12)
 
 
+@pytest.mark.parametrize("diagonal", [True, False])
+def test_weights_below_zero_take_away(diagonal):
+    vectors, weights = torch.randn(5, 4, dtype=torch.float64), torch.tensor([1.0, -2, 0, 3, -0.5], dtype=torch.float64)
+    total = torch.zeros(packed_size(4, diagonal=diagonal), dtype=torch.float64)
+    Symmetric("s", torch.arange(5), weights, vectors, diagonal).add_to(total)
+    matrix = sum(w * np.outer(v, v) for w, v in zip(weights.numpy(), vectors.numpy(), strict=True))
+    np.testing.assert_allclose(total.numpy(), naive(matrix, diagonal), atol=1e-12)
+
+
 def test_noise_on_packed_numbers_is_sqrt_two_less_off_the_diagonal():
     side = 300
     packed = torch.from_numpy(np.random.default_rng(0).normal(size=packed_size(side)))

@@ -38,7 +38,7 @@ class PrivateGramTraining(Training):
     step = None
     popularity_order = ORDER
     post_processing = frozenset({"select", "beyond_head", "smoothing", "year_scale", "rank", "threshold"})
-    chunk = 256
+    chunk = 1024
     host_work = "the estimate of the weights from the released sums"
     learns_from_donors = True
 

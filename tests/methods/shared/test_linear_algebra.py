@@ -194,6 +194,41 @@ def test_a_matrix_that_rounding_made_indefinite_is_still_solved():
     np.testing.assert_allclose(matrix @ la.solve_positive(matrix, vector), vector, atol=1e-9)
 
 
+@pytest.mark.parametrize("side", [1, 5, 64, 150])
+def test_an_inverse_by_triangles_is_the_inverse_and_symmetric_to_the_bit(side, fail):
+    matrix = positive(side)
+    found = la.inverse_positive(matrix)
+    np.testing.assert_allclose(found, np.linalg.inv(matrix), rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(found, found.T)
+    fail(scipy.linalg, "cho_factor")
+    np.testing.assert_allclose(la.inverse_positive(matrix), found, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_upper_gram_is_the_upper_triangle_of_the_product(dtype):
+    for rows in np.random.default_rng(5).normal(size=(7, 9)).astype(dtype), np.zeros((0, 3), dtype):
+        found = la.upper_gram(rows)
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found, np.triu(rows.T @ rows), rtol=1e-6 if dtype == np.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("rank", [1, 4, 20])
+def test_roots_of_a_kernel_are_orthogonal_and_as_many_as_its_rank(rank):
+    rows = np.random.default_rng(rank).normal(size=(20, rank))
+    kernel = rows @ rows.T
+    roots, scales = la.orthogonal_roots(kernel)
+    assert roots.shape == (20, rank)
+    np.testing.assert_allclose(roots @ roots.T, kernel, atol=1e-10)
+    np.testing.assert_allclose(roots.T @ roots, np.diag(scales), atol=1e-10)
+
+
+def test_roots_of_what_is_no_kernel_are_those_of_the_nearest_one():
+    matrix = np.diag([3.0, 1.0, -2.0]) + np.flip(np.eye(3), 0) * 0.5
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    roots, _ = la.orthogonal_roots(matrix)
+    np.testing.assert_allclose(roots @ roots.T, (vectors * values.clip(min=0)) @ vectors.T, atol=1e-12)
+
+
 def test_what_no_routine_decomposes_raises(fail):
     fail(np.linalg, "eigh")
     fail(scipy.linalg, "eigh")

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from privfed.methods.shared.heads import LinearHead
-from privfed.methods.shared.linear_epoch import LinearRates, linear_epoch
+from privfed.methods.shared.linear_epoch import LinearRates, _slope, linear_epoch
 from privfed.methods.shared.samples import Samples, touched_rows
 
 DIM, ITEMS, BATCH = 20, 9, 8
@@ -62,6 +62,72 @@ def test_an_epoch_is_its_steps(bias, together):
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
     assert found["w"][1].equal(heads["w"][1])
     assert all(heads[name].equal(kept[name]) for name in heads)
+
+
+def naive_epoch(samples, rows, table, heads, rates, batch=3):
+    """The kernel's operations one by one, in its order and in float32, with its own slope of the loss."""
+    table, biased, w = table.numpy(), "b" in heads, heads["w"].numpy().copy()
+    b = heads["b"].numpy().copy() if biased else np.zeros(len(w), np.float32)
+    lr_head, lr_items = np.float32(rates.head), np.float32(rates.items)
+    place, labels, first = rows.of_sample.tolist(), samples.labels.numpy(), 0
+
+    def slopes(client, some):
+        found = []
+        for s in some:
+            logit = np.float32(0)
+            for j in range(w.shape[1]):
+                logit += w[client, j] * table[place[s], j]
+            share = np.float32(1) / np.float32(len(some))
+            found.append(np.float32(_slope(logit + b[client], labels[s])) * share)
+        return found
+
+    for client, count in enumerate(samples.counts.tolist()):
+        for begin in range(first, first + count, batch):
+            some, old = range(begin, min(begin + batch, first + count)), w[client].copy()
+            moved, change, found = np.float32(0), np.zeros(w.shape[1], np.float32), slopes(client, some)
+            for s, slope in zip(some, found, strict=True):
+                moved += slope
+                change += slope * table[place[s]]
+            w[client] -= lr_head * change
+            b[client] -= biased * lr_head * moved
+            if not rates.together:
+                old, found = w[client].copy(), slopes(client, some)
+            for s, slope in zip(some, found, strict=True):
+                table[place[s]] -= lr_items * slope * old
+        first += count
+    return {"w": torch.from_numpy(w), "b": torch.from_numpy(b)}
+
+
+@pytest.mark.parametrize(
+    ("counts", "dim", "bias", "rates"),
+    [
+        # Many batches while one side stays: a logit is a sum of two terms, which has one order.
+        *(
+            ([7, 0, 3, 1, 9], dim, bias, LinearRates(*moving, together=together))
+            for dim, bias in ((1, True), (2, False))
+            for moving in ((0.5, 0.0), (0.0, 0.25))
+            for together in (True, False)
+        ),
+        # One batch of both: its logits are sums of powers of two, exact in any order.
+        ([3, 0, 2, 1], DIM, True, LinearRates(0.5, 0.25, together=True)),
+    ],
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_machine_code_is_the_naive_loop_to_the_bit_where_rounding_leaves_no_choice(counts, dim, bias, rates, seed):
+    """Factors that are powers of two make every product exact, fused with a sum or not."""
+    rng, samples = np.random.default_rng(seed), drawn(counts, seed)
+    rows = touched_rows(samples, ITEMS)
+
+    def powers(*shape):
+        return torch.from_numpy(rng.choice([-1.0, 1.0], shape) * np.exp2(rng.integers(-3, 2, shape))).float()
+
+    heads = {"w": powers(len(counts), dim)} | ({"b": powers(len(counts))} if bias else {})
+    table = powers(len(rows.ids), dim)
+    naive_table = table.clone()
+    found = linear_epoch(samples, rows, table, heads, 3, rates)
+    wanted = naive_epoch(samples, rows, naive_table, heads, rates)
+    assert table.equal(naive_table)
+    assert all(found[name].equal(wanted[name]) for name in heads)
 
 
 def test_changes_are_what_rows_moved_by():

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float64
 
+from privfed.compute.linear_algebra import upper_gram
 from privfed.methods.private_gram.model.estimate import EstimatorSettings, NoisyGram
 
 _SMOOTHINGS, _KEPT, _BELOW = (0.0, 0.3, 0.6, 0.85), 0.5, 0.1
@@ -106,5 +107,7 @@ def predicted_risk(weights: Float64[np.ndarray, "side side"], gram: Float64[np.n
     """<W0^T W0 - 2 W0, G>: what predicting every entry from the others adds to the squared lengths left to explain."""
     off_diagonal = weights.copy()
     np.fill_diagonal(off_diagonal, 0)
-    # <W0^T W0, G> = <W0 G, W0>: one product of [side, side] in place of two.
-    return float(np.vdot(off_diagonal @ gram, off_diagonal) - 2 * np.vdot(off_diagonal, gram))
+    # Both are symmetric, so the upper triangle of W0^T W0, which is half the work, says everything.
+    squares = upper_gram(off_diagonal)
+    both = 2 * np.vdot(squares, gram) - squares.diagonal() @ gram.diagonal()
+    return float(both - 2 * np.vdot(off_diagonal, gram))

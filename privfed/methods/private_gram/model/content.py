@@ -6,16 +6,18 @@ alike in both, is a kernel too, and where both are known counts twice in the mea
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
 from privfed.data.item_features import ItemFeatures
+from privfed.methods.private_gram.model.spiked import Prior
 
 _BOTH, _ONE = (0.5, 0.25, 0.25), (1.0,)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Content:
     """Kernels over some items, or between some and others.
 
@@ -61,6 +63,11 @@ class Content:
     def of_first(self, count: int) -> "Content":
         """Kernels between all rows and the first items alone."""
         return Content(tuple(kernel[:, :count] for kernel in self.kernels), self.shares)
+
+    @cached_property
+    def prior(self) -> Prior:
+        """The prior whose correlations are the mean: eigenpairs, once for all evidence about the same items."""
+        return Prior.from_kernel(self.mean)
 
     @property
     def mean(self) -> Float64[np.ndarray, "j k"]:

@@ -19,9 +19,9 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float64
 
-from privfed.compute.linear_algebra import least_squares, solve_positive
+from privfed.compute.linear_algebra import inverse_positive, least_squares, solve_positive
 from privfed.methods.private_gram.model.content import Content
-from privfed.methods.private_gram.model.spiked import Prior, Spikes, edge_of
+from privfed.methods.private_gram.model.spiked import Spikes, edge_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,7 @@ class NoisyGram:
         content: kernels over the items; None where nothing is known of them.
         diagonal: whether the sum has a diagonal.
         max_pairs: number of eigenpairs that are computed.
+        spread: items that the length of a history is spread over; None for those of the matrix.
     """
 
     gram: Float64[np.ndarray, "side side"]
@@ -91,6 +92,7 @@ class NoisyGram:
     content: Content | None = None
     diagonal: bool = True
     max_pairs: int = 64
+    spread: int | None = None
 
     @property
     def noise(self) -> float:
@@ -103,15 +105,18 @@ class NoisyGram:
         kept = math.ceil(settings.kept * side)
         if kept < side:
             weights = np.zeros_like(self.gram)
-            # The white noise stays 1 / side of the whole head: histories have length 1 over all of it.
-            weights[:kept, :kept] = self.first(kept)._weights(settings, 1 / side)
+            weights[:kept, :kept] = self.first(kept)._weights(settings)
             return weights
-        return self._weights(settings, 1 / side)
+        return self._weights(settings)
 
     def first(self, kept: int) -> "NoisyGram":
         """The evidence on the most popular of the head alone."""
-        content = None if self.content is None else self.content.first(kept)
-        return replace(self, gram=self.gram[:kept, :kept], popularity=self.popularity[:kept], content=content)
+        if kept not in self._parts:
+            content = None if self.content is None else self.content.first(kept)
+            gram, popularity = self.gram[:kept, :kept], self.popularity[:kept]
+            # The white noise stays 1 / side of the whole head: histories have length 1 over all of it.
+            self._parts[kept] = replace(self, gram=gram, popularity=popularity, content=content, spread=self._spread)
+        return self._parts[kept]
 
     def reaching(self, settings: EstimatorSettings, across: Content) -> Float64[np.ndarray, "j side"]:
         """Weights of items outside the head, of which only content is known; zeros where the settings use no content.
@@ -128,11 +133,11 @@ class NoisyGram:
         weights = np.zeros((len(across.kernels[0]), side))
         if self.content is not None and settings.content:
             inside = self if kept == side else self.first(kept)
-            weights[:, :kept] = inside._reaching(settings, across.of_first(kept), 1 / side)
+            weights[:, :kept] = inside._reaching(settings, across.of_first(kept))
         return weights
 
-    def _reaching(self, settings: EstimatorSettings, across: Content, white: float) -> Float64[np.ndarray, "j side"]:
-        prior, shares = self._prior.mixed(settings.smoothing), self._strengths(settings)
+    def _reaching(self, settings: EstimatorSettings, across: Content) -> Float64[np.ndarray, "j side"]:
+        prior, shares = self._known.prior.mixed(settings.smoothing), self._strengths(settings)
         spikes = self._beyond_content.spikes.strongest(settings.rank)
         outside = spikes.carried(settings.smoothing * across.mean, prior) * shares
         # C [j, side]: the head's directions carried on to items outside, then what content explains directly.
@@ -140,19 +145,20 @@ class NoisyGram:
         for kernel, coefficient in zip(across.kernels, self._coefficients, strict=True):
             covariance += coefficient * kernel
         # C (Sigma + c I)^-1, transposed twice because Sigma is symmetric: a solve, and no inverse is formed.
-        return solve_positive(self._covariance(settings) + white * np.eye(len(self.gram)), covariance.T).T
+        return solve_positive(_lifted(self._covariance(settings), self._white), covariance.T).T
 
-    def _weights(self, settings: EstimatorSettings, white: float) -> Float64[np.ndarray, "side side"]:
+    def _weights(self, settings: EstimatorSettings) -> Float64[np.ndarray, "side side"]:
+        white = self._white
         if settings.ridge is not None:
             # Eigenvalues of the noise reach down to its edge, so above it the sum is positive definite.
             return _predicting_each(
                 self.gram / self.clients, settings.ridge * white + edge_of(self.noise, len(self.gram)) / self.clients
             )
-        covariance = self._covariance(settings)
-        weights = _posterior(covariance, white)
+        weights = self._posterior(settings)
         if settings.threshold is not None:
             # G - n Sigma: what the covariance leaves unexplained of the sum.
-            weights += self._pairs(self.gram - self.clients * covariance, settings.threshold, white)
+            left = self.gram - self.clients * self._covariance(settings)
+            weights += self._pairs(left, settings.threshold, white)
         if settings.below:
             weights += settings.below * self._seen(settings).below
         # Nothing was released about an item by itself, so its own weight would be what Sigma happens to say.
@@ -160,13 +166,40 @@ class NoisyGram:
             np.fill_diagonal(weights, 0)
         return weights
 
+    def _posterior(self, settings: EstimatorSettings) -> Float64[np.ndarray, "side side"]:
+        """Sigma (Sigma + c I)^-1, which is I - c (Sigma + c I)^-1."""
+        white, roots = self._white, self._roots(settings)
+        # With A the inverse of K + c I and Sigma = K + F F^T, it is I - c A + c A F (I + F^T A F)^-1 F^T A: settings
+        # share A, and of each there are only F's few columns to solve for.
+        described = self._described(settings)
+        solved = self._content_inverse @ roots if described else roots / white
+        inner = np.eye(roots.shape[1]) + roots.T @ solved
+        posterior: np.ndarray = white * (solved @ solve_positive(inner, solved.T))
+        return posterior + self._content_alone if described else posterior
+
+    @cached_property
+    def _content_inverse(self) -> Float64[np.ndarray, "side side"]:
+        """(K + c I)^-1."""
+        return inverse_positive(_lifted(self._explained, self._white))
+
+    @cached_property
+    def _content_alone(self) -> Float64[np.ndarray, "side side"]:
+        """The posterior where nothing stands out of the noise."""
+        return _lifted(-self._white * self._content_inverse, 1)
+
     def _covariance(self, settings: EstimatorSettings) -> Float64[np.ndarray, "side side"]:
         """Sigma: what content explains, and what stands out of the noise besides."""
-        described = self._described(settings)
+        roots = self._roots(settings)
+        covariance: np.ndarray = roots @ roots.T
+        return covariance + self._explained if self._described(settings) else covariance
+
+    def _roots(self, settings: EstimatorSettings) -> Float64[np.ndarray, "side d"]:
+        """F: directions that stand out of the noise, as long as the roots of their strengths."""
+        smooth = settings.smoothing and self._described(settings)
         spikes = self._seen(settings).spikes.strongest(settings.rank)
-        turned = spikes.smoothed(self._prior.mixed(settings.smoothing) if described and settings.smoothing else None)
-        covariance: np.ndarray = (turned * self._strengths(settings)) @ turned.T
-        return covariance + self._explained if described else covariance
+        turned = spikes.smoothed(self._known.prior.mixed(settings.smoothing) if smooth else None)
+        roots: np.ndarray = turned * np.sqrt(self._strengths(settings))
+        return roots
 
     def _strengths(self, settings: EstimatorSettings) -> Float64[np.ndarray, " d"]:
         """Eigenvalues of the spikes above the mean of all eigenvalues, per client."""
@@ -181,6 +214,19 @@ class NoisyGram:
 
     def _seen(self, settings: EstimatorSettings) -> "_Rest":
         return self._beyond_content if self._described(settings) else self._whole
+
+    @property
+    def _spread(self) -> int:
+        return len(self.gram) if self.spread is None else self.spread
+
+    @property
+    def _white(self) -> float:
+        """c, the white noise of the total variance of a unit vector."""
+        return 1 / self._spread
+
+    @cached_property
+    def _parts(self) -> "dict[int, NoisyGram]":
+        return {}
 
     @cached_property
     def _whole(self) -> "_Rest":
@@ -204,10 +250,6 @@ class NoisyGram:
         return self.content
 
     @cached_property
-    def _prior(self) -> Prior:
-        return Prior.from_kernel(self._known.mean)
-
-    @cached_property
     def _explained(self) -> Float64[np.ndarray, "side side"]:
         """K, what the kernels explain."""
         explained = np.zeros_like(self.gram)
@@ -225,7 +267,10 @@ class NoisyGram:
         # Normal equations of size [basis, basis]: no design matrix of side^2 rows is formed. The constant and the trend
         # take up what all pairs have in common; only coefficients of kernels are kept.
         basis = [*kernels, np.ones_like(self.gram), np.outer(trend, trend)]
-        products = np.array([[_off_diagonal(one, other) for other in basis] for one in basis])
+        products = np.zeros((len(basis), len(basis)))
+        for one in range(len(basis)):
+            for other in range(one + 1):
+                products[one, other] = products[other, one] = _off_diagonal(basis[one], basis[other])
         seen = np.array([_off_diagonal(one, self.gram) for one in basis]) / self.clients
         found = least_squares(products, seen)
         return [max(float(coefficient), 0.0) for coefficient in found[: len(kernels)]]
@@ -248,18 +293,17 @@ def _off_diagonal(one: Float64[np.ndarray, "side side"], other: Float64[np.ndarr
     return float(np.vdot(one, other) - one.diagonal() @ other.diagonal())
 
 
+def _lifted(matrix: Float64[np.ndarray, "side side"], by: float) -> Float64[np.ndarray, "side side"]:
+    """A matrix with more on its diagonal."""
+    lifted = matrix.copy()
+    lifted.flat[:: len(matrix) + 1] += by
+    return lifted
+
+
 def _predicting_each(covariance: Float64[np.ndarray, "side side"], ridge: float) -> Float64[np.ndarray, "side side"]:
     """Weights that predict every entry from the others best, by ridge regression (EASE: Steck, WWW 2019)."""
-    precision = solve_positive(covariance + ridge * np.eye(len(covariance)), np.eye(len(covariance)))
+    weights = inverse_positive(_lifted(covariance, ridge))
     # With P the precision, the best predictor of entry j has the weights -P_ji / P_jj.
-    weights: np.ndarray = -precision / precision.diagonal()[:, None]
+    weights /= -weights.diagonal()[:, None]
     np.fill_diagonal(weights, 0)
     return weights
-
-
-def _posterior(covariance: Float64[np.ndarray, "side side"], noise: float) -> Float64[np.ndarray, "side side"]:
-    """S (S + c I)^-1, which is I - c (S + c I)^-1."""
-    identity = np.eye(len(covariance))
-    # I - c (S + c I)^-1 takes one solve; S (S + c I)^-1 would need a product besides.
-    posterior: np.ndarray = identity - solve_positive(covariance + noise * identity, noise * identity)
-    return posterior

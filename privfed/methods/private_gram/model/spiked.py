@@ -7,12 +7,12 @@ Advances in Mathematics 227, 2011, for the Wigner matrix). Without noise the edg
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float64
 
-from privfed.compute.linear_algebra import largest_eigenpairs
+from privfed.compute.linear_algebra import largest_eigenpairs, orthogonal_roots
 
 
 def edge_of(deviation: float, side: int) -> float:
@@ -22,26 +22,52 @@ def edge_of(deviation: float, side: int) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prior:
-    """Prior correlations of the entries of a direction, as eigenpairs of their matrix.
+    """Prior correlations of the entries of a direction: K = (1 - share) I + share H H^T.
 
     Attributes:
-        scales: eigenvalues, from 0 up.
-        basis: eigenvectors, one per column.
+        roots: H, orthogonal columns.
+        scales: their squared lengths.
+        share: of what they explain.
     """
 
-    scales: Float64[np.ndarray, " side"]
-    basis: Float64[np.ndarray, "side side"]
+    roots: Float64[np.ndarray, "side d"]
+    scales: Float64[np.ndarray, " d"]
+    share: float = 1.0
 
     @classmethod
     def from_kernel(cls, kernel: Float64[np.ndarray, "side side"]) -> "Prior":
         """The prior whose correlations are `kernel`, positive semidefinite."""
-        scales, basis = largest_eigenpairs(kernel, len(kernel))
-        return cls(np.maximum(scales, 0), basis)
+        return cls(*orthogonal_roots(kernel))
 
     def mixed(self, share: float) -> "Prior":
         """The mixture of `share` of this prior with uncorrelated entries for the rest."""
-        # (1 - share) I + share K has the eigenvectors of K.
-        return Prior((1 - share) + share * self.scales, self.basis)
+        return replace(self, share=share * self.share)
+
+    def expected(
+        self, seen: Float64[np.ndarray, "side d"], trust: Float64[np.ndarray, " d"]
+    ) -> Float64[np.ndarray, "side d"]:
+        """K (s K + (1 - s) I)^-1 v of every vector v, s its trust."""
+        bare, left, inside = self._inside(seen, trust)
+        expected: np.ndarray = bare / left * seen + self.roots @ ((1 - trust) / left * inside)
+        return expected
+
+    def solved(
+        self, seen: Float64[np.ndarray, "side d"], trust: Float64[np.ndarray, " d"]
+    ) -> Float64[np.ndarray, "side d"]:
+        """(s K + (1 - s) I)^-1 v of every vector v, s its trust."""
+        _, left, inside = self._inside(seen, trust)
+        solved: np.ndarray = (seen - self.roots @ (trust * inside)) / left
+        return solved
+
+    def _inside(
+        self, seen: Float64[np.ndarray, "side d"], trust: Float64[np.ndarray, " d"]
+    ) -> tuple[float, Float64[np.ndarray, " d"], Float64[np.ndarray, "k d"]]:
+        # As H^T H is diagonal, a solve is a division by eigenvalues, and none is factored for a trust of its own. tiny
+        # keeps 0 / 0 out where s = 1 and K is singular.
+        bare = 1 - self.share + np.finfo(np.float64).tiny
+        left = trust * bare + (1 - trust)
+        explained: np.ndarray = left + trust * self.share * self.scales[:, None]
+        return bare, left, self.share * (self.roots.T @ seen) / explained
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,18 +111,9 @@ class Spikes:
         if prior is None or not len(self.trust):
             trusted: np.ndarray = self.directions * np.sqrt(self.trust)
             return trusted
-        # In the basis of K the solve is a division: [side, side] times [side, d], and no factorisation per spike.
-        turned: np.ndarray = prior.basis @ (prior.scales[:, None] * self._in(prior))
-        return turned
+        return prior.expected(self.directions * np.sqrt(self.trust), self.trust)
 
     def carried(self, across: Float64[np.ndarray, "j side"], prior: Prior) -> Float64[np.ndarray, "j d"]:
         """Smoothed directions of items outside, whose correlations with those inside are `across`."""
-        carried: np.ndarray = across @ (prior.basis @ self._in(prior))
+        carried: np.ndarray = across @ prior.solved(self.directions * np.sqrt(self.trust), self.trust)
         return carried
-
-    def _in(self, prior: Prior) -> Float64[np.ndarray, "side d"]:
-        """(s K + (1 - s) I)^-1 v sqrt(s) in the basis of K."""
-        # [side, d]: eigenvalues of K by spikes. tiny keeps 0 / 0 out where s = 1 and K is singular.
-        left = self.trust * prior.scales[:, None] + (1 - self.trust) + np.finfo(np.float64).tiny
-        inside: np.ndarray = np.sqrt(self.trust) * (prior.basis.T @ self.directions) / left
-        return inside

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float64, Int64
 
 from privfed.compute.devices import placed
-from privfed.compute.linear_algebra import inverse_positive
+from privfed.compute.linear_algebra import inverse_positive_of
 from privfed.data import Histories
 from privfed.methods.shared.incidence import incidence
 
@@ -42,7 +42,7 @@ def item_weights(
         described = placed(tags[:, items])
         gram.addmm_(described.T, described)
     gram.diagonal().add_(regularisation)
-    inverse = inverse_positive(gram)
+    inverse = inverse_positive_of(gram)
     weights = inverse.div_(-inverse.diagonal().clone())
     weights.fill_diagonal_(0)
     return weights
