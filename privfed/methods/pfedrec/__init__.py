@@ -83,7 +83,7 @@ METHOD = Method(
     disclosure=ServerReads("the sum of item-table updates"),
     presets={PUBLISHED: AS_PUBLISHED},
     clip_norms=(
-        DefaultClip("upload", 30.0, 0.1, "best of three by validation NDCG@20 at epsilon 8 on MovieLens-100K"),
-        *half_of_median(upload_l1=14000.0),
+        DefaultClip("upload", 10.0, 0.1, "best of five by validation NDCG@20 at epsilon 8 on MovieLens-100K"),
+        *half_of_median(upload_l1=5700.0),
     ),
 )
