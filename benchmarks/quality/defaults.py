@@ -57,8 +57,8 @@ ASIDE: dict[str, SplitSpec] = {
     "retailrocket-small": SplitSpec(kind="ratio", target="view"),
 }
 """Data sets that chose nothing here and can be looked at afterwards."""
-USERS = {"gpfedrec": 200, "fair": 200}
-"""Users of every catalogue, for methods of which a round costs a whole item table or hundreds of steps per user."""
+USERS = {"gpfedrec": 300}
+"""Users of every catalogue, for methods whose state has a whole item table per user."""
 
 GRIDS: dict[str, list[dict[str, Any]]] = {
     "dcf": [
