@@ -7,6 +7,7 @@ starts others stays small.
 """
 
 import argparse
+import copy
 import fcntl
 import importlib.metadata
 import importlib.util
@@ -18,7 +19,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -192,38 +194,45 @@ class Record:
         self.session |= {"machine": machine(), "load_average": {"before": load_average()}}
         found = read(self.file) if self.file.exists() and not anew else {"sessions": [], "results": empty}
         self.sessions, self.results, self._replaces = found["sessions"], found["results"], anew
+        self._kept_session: dict[str, Any] | None = None
 
     def has(self, **key: Any) -> bool:
         """Whether a row of the list says this."""
         return any(all(row.get(name) == value for name, value in key.items()) for row in self.results)
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Append a row, print it and write the file."""
-        self.results.append(dict(row))
+        """Append a row, print it and write the file, with what others wrote meanwhile."""
+        with self._shared():
+            self.results.append(dict(row))
         print(json.dumps(row), flush=True)
-        self.save()
 
     def put(self, row: Any, *path: str) -> None:
         """Keep a row under a name (of a part), print it and write the file, with what others wrote meanwhile."""
+        with self._shared():
+            rows = self.results
+            for part in path[:-1]:
+                rows = rows.setdefault(part, {})
+            rows[path[-1]] = row
+        print(" / ".join(path), json.dumps(row), flush=True)
+
+    @contextmanager
+    def _shared(self) -> Iterator[None]:
+        """Results as the file has them now, to be changed and written while nobody else writes."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
         with self.file.open("a", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if self.file.stat().st_size and not self._replaces:
                 found = read(self.file)
-                own = (self.session["command"], self.session["date"])
-                self.sessions = [one for one in found["sessions"] if (one["command"], one["date"]) != own]
+                self.sessions = [one for one in found["sessions"] if one != self._kept_session]
                 self.results = found["results"]
-            rows = self.results
-            for part in path[:-1]:
-                rows = rows.setdefault(part, {})
-            rows[path[-1]] = row
+            yield
             self.save()
-        print(" / ".join(path), json.dumps(row), flush=True)
 
     def save(self) -> None:
         """Write the file."""
         self.session["load_average"]["after"], self._replaces = load_average(), False
         self.file.parent.mkdir(parents=True, exist_ok=True)
+        self._kept_session = copy.deepcopy(self.session)
         kept = {"sessions": [*self.sessions, self.session], "results": self.results}
         self.file.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 

@@ -22,6 +22,7 @@ from benchmarks.figures import figure
 from benchmarks.five_tables import STAGES, popularity, settings
 from benchmarks.harness import RESULTS, ROOT, results
 from benchmarks.markdown import table
+from benchmarks.quality import defaults
 from benchmarks.quality.defaults import ASIDE, CATALOGUES
 from privfed.methods.registry import entries
 
@@ -261,6 +262,22 @@ def shipped() -> list[str]:
         for name in names
     ]
     return table(["method", *heads], [first, *body])
+
+
+def searched() -> list[str]:
+    """Settings that one search compared for every method: the one before and the one it chose, over popularity."""
+    rows, lines = results("defaults"), []
+    for method, grid in defaults.GRIDS.items():
+        found = defaults.ratios(rows, method, list(CATALOGUES))
+        before = defaults.label(method, grid[0])
+        if before not in found:
+            continue
+        chosen = defaults.best(found)
+        shown = [f"{defaults.score(found[name]):.2f} / {min(found[name]):.2f}" for name in (before, chosen)]
+        names = [f"`{name.removeprefix(method).strip()}`" for name in (before, chosen)]
+        lines.append([f"`{method}`", names[0], shown[0], names[1] if chosen != before else "the same", shown[1]])
+    heads = ["method", "before", "mean / worst", "chosen", "mean / worst"]
+    return table(heads, lines)
 
 
 def figure_of(ndcg: float) -> str:

@@ -11,6 +11,7 @@ the five stay as they are, and those of `private-gram` are measured again.
 """
 
 import csv
+import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -76,9 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         others = (
             [row for row in record.results if row["method"] != OWN] if options.audit is None else rows(options.audit)
         )
-        record.results, found = [], [*others, *own]
-    for row in found:
-        record.add(row)
+        record.results = [*others, *own]
+    record.save()
+    print(*map(json.dumps, record.results), sep="\n")
 
 
 if __name__ == "__main__":

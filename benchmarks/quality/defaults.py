@@ -36,7 +36,7 @@ from privfed.setup.config import ExperimentConfig, TapConfig
 LEVEL = 0.02
 """Scores closer than this share of the best are level."""
 NDCG = Protocol(k=(20,))
-ROUNDS = {"dcf": 30, "dfmr": 30}
+ROUNDS = {"dcf": 30, "dfmr": 30, "lightfr": 30}
 """Rounds of methods that settle sooner than in the 100 of `privfed.run`."""
 LEAVE_ONE_OUT = SplitSpec()
 RATIO = SplitSpec(kind="ratio")
@@ -133,8 +133,37 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
         {"server_lr": server, "user_lr": user}
         for server, user in ((0.03, 1.0), (0.01, 1.0), (0.003, 1.0), (0.1, 1.0), (0.03, 0.1), (0.03, 10.0))
     ],
-    "feddae": [{"local_lr": rate} for rate in (1e-3, 1e-4, 3e-4, 3e-3, 1e-2, 3e-2)],
+    "fedvae": [
+        {"server_lr": server, "beta_cap": beta}
+        for server, beta in ((0.01, 1.0), (0.003, 1.0), (0.03, 1.0), (0.1, 1.0), (0.01, 0.2), (0.03, 0.2))
+    ],
+    "feddae": [
+        {"server_lr": server, "personal_lr": personal}
+        for server, personal in ((0.01, 0.01), (0.003, 0.01), (0.03, 0.01), (0.1, 0.01), (0.01, 0.1), (0.03, 0.1))
+    ],
     "metamf": [{"server_lr": rate} for rate in (0.003, 0.0003, 0.001, 0.01, 0.03, 0.1)],
+    "fedncf": [
+        {"lr": lr, "user_lr_factor": user, "item_lr_factor": item}
+        for lr, user, item in (
+            (0.1, 80.0, 80.0),
+            (0.03, 80.0, 80.0),
+            (0.1, 20.0, 80.0),
+            (0.1, 80.0, 20.0),
+            (0.1, 20.0, 20.0),
+            (0.3, 20.0, 20.0),
+        )
+    ],
+    "hetefedrec": [
+        {"server_lr": server, "lr_user": user}
+        for server, user in ((0.02, 0.05), (0.005, 0.05), (0.01, 0.05), (0.05, 0.05), (0.1, 0.05), (0.02, 0.2))
+    ],
+    "fair": [{"lr": rate} for rate in (1e-3, 3e-4, 3e-3, 1e-2, 3e-2, 1e-1)],
+    "lightfr": [
+        {"s": 1e-4},
+        {"s": "2.0 density"},
+        {"s": "4.0 density"},
+        *({"s": f"{share} history density"} for share in (0.05, 0.1, 0.2)),
+    ],
 }
 """Method -> settings, all others as they are; the first are the defaults before this search."""
 

@@ -113,6 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         row = harness.succeeded(harness.child("benchmarks.speed.scale_out", *words, launcher=torchrun))
         others = [one for one in record.results if (one["case"], one["processes"]) != (name, count)]
         record.results[:] = others
+        record.save()
         record.add(row | {"load": harness.load_average()[0]})
 
 

@@ -130,6 +130,14 @@ def test_two_processes_that_keep_rows_keep_each_others(options: argparse.Namespa
     ]
 
 
+def test_two_processes_that_add_rows_to_one_list_keep_each_others(options: argparse.Namespace) -> None:
+    one, other = harness.Record("some", options, []), harness.Record("some", options, [])
+    one.add({"row": 1})
+    other.add({"row": 2})
+    one.add({"row": 3})
+    assert harness.results("some", options.out) == [{"row": 1}, {"row": 2}, {"row": 3}]
+
+
 def test_only_takes_names_and_shell_patterns() -> None:
     assert harness.chosen("DFMR, E empty", [])
     assert harness.chosen("DFMR", ["DFMR"])

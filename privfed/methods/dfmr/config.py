@@ -12,13 +12,14 @@ from privfed.methods.method import MethodConfig
 
 REST_PER_PURCHASE = 0.1
 """What all that a user did not purchase weighs, over the weight of its purchases, for each of them: by validation on
-five catalogues (`benchmarks.quality.defaults --only dfmr`)."""
+seven catalogues (`benchmarks.quality.defaults --only dcf dfmr`)."""
 
 
 class DFMRConfig(MethodConfig):
-    """Objective, codes and schedule; defaults were chosen on the validation part of JD.
+    """Objective, codes and schedule; `published` has the setting for JD.
 
-    `s` is a rule instead, of public numbers: what was not purchased outnumbers purchases by a factor that differs a
+    `s` and `c0` were chosen on the validation parts of seven catalogues (`benchmarks.quality.defaults`), the others on
+    JD's. `s` is a rule of public numbers: what was not purchased outnumbers purchases by a factor that differs a
     hundredfold between catalogues, and short histories bear less of it, so no number serves two data sets.
     """
 
@@ -33,7 +34,7 @@ class DFMRConfig(MethodConfig):
         "number of a user's purchases, times the share of all pairs that are purchases",
     )
     lam: float = Field(0.92, ge=0, le=1, description="share of pairs with a purchase, against those of examinations")
-    c0: float = Field(44.0, ge=0, description="what the weights of all items' pairs add up to; 0 leaves DCF")
+    c0: float = Field(1.0, ge=0, description="what the weights of all items' pairs add up to; 0 leaves DCF")
     exponent: float = Field(0.5, ge=0, le=10, description="an item's pairs weigh (purchases of it)^exponent")
     gamma1: float = Field(0.25, ge=0, le=1, description="margin of a purchase over an examination")
     gamma2: float = Field(0.75, ge=0, le=1, description="margin of a purchase over the rest")
