@@ -325,19 +325,21 @@ class Doubting(NoisyGram):
         trust = self._seen(settings).spikes.strongest(settings.rank).trust
         return super()._strengths(settings) * trust**self.doubt
 
-    def _weights(self, settings: EstimatorSettings, white: float) -> Weights:
+    def _weights(self, settings: EstimatorSettings) -> Weights:
         if self.positive is None or settings.ridge is not None:
-            return super()._weights(settings, white)
+            return super()._weights(settings)
         below = self._seen(settings).matrix - self._spikes_seen(settings)
         below = below / edge_of(self.noise, len(below))
         more = (below @ below + below) / 2
         np.fill_diagonal(more, 0)
-        return super()._weights(replace(settings, below=0.0), white) + self.positive * more
+        weights: Weights = super()._weights(replace(settings, below=0.0)) + self.positive * more
+        return weights
 
     def _spikes_seen(self, settings: EstimatorSettings) -> np.ndarray:
         spikes, half = self._seen(settings).spikes, edge_of(self.noise, len(self.gram)) / 2
         seen: np.ndarray = spikes.strengths + half**2 / spikes.strengths
-        return (spikes.directions * seen) @ spikes.directions.T
+        all_seen: np.ndarray = (spikes.directions * seen) @ spikes.directions.T
+        return all_seen
 
 
 def doubting(case: Case) -> Iterator[tuple[str, Lists]]:

@@ -127,19 +127,16 @@ class Symmetric:
 
     def add_to(self, total: Float[Tensor, " size"]) -> None:
         """One product over all clients, in the dtype of the vectors, added in that of `total`."""
+        # A symmetric product takes the root of a weight on either side.
+        roots, signs = self.weights.abs().sqrt().to(self.vectors.dtype), self.weights.sign().to(self.vectors.dtype)
+        rooted = self.vectors * roots.unsqueeze(1)
         if total.is_cpu:
-            vectors, weights = self.vectors.numpy(), self.weights.numpy()
-            # A symmetric product takes the root of a weight on either side, so negative ones go by themselves.
             for sign in (1, -1):
-                chosen = np.flatnonzero(weights * sign > 0)
-                if len(chosen):
-                    roots = np.sqrt(np.abs(weights[chosen])).astype(vectors.dtype)
-                    triangle = upper_gram(vectors[chosen] * roots[:, None])
-                    _add_triangle(triangle, total.numpy(), self.diagonal, sign)
+                if len(chosen := rooted.numpy()[(signs == sign).numpy()]):
+                    _add_triangle(upper_gram(chosen), total.numpy(), self.diagonal, sign)
             return
-        # [side, h] times [h, side]: weights go into one of the two factors.
-        weighted = self.vectors * self.weights.to(self.vectors.dtype).unsqueeze(1)
-        matrix = weighted.T @ self.vectors
+        # [side, h] times [h, side].
+        matrix = (rooted * signs.unsqueeze(1)).T @ rooted
         rows, columns, lengths = _triangle(len(matrix), diagonal=self.diagonal)
         total.add_(matrix[rows, columns] * lengths)
 

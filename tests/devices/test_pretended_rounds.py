@@ -59,12 +59,19 @@ def tensors(experiment: Experiment) -> dict[str, torch.Tensor]:
     return state | {f"clients/{name}": value for name, value in experiment.clients.state().items()}
 
 
+def whole_gram(rows: np.ndarray) -> np.ndarray:
+    """The sum of outer products by the routine that devices have."""
+    vectors = torch.from_numpy(rows)
+    return (vectors.T @ vectors).numpy()
+
+
 @pytest.fixture
 def same_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiles as on the processor and linear heads step by step, so that kernels see the same shapes on both."""
+    """Tiles as on the processor, linear heads step by step and whole products of histories, as kernels see on both."""
     tiles = import_module("privfed.compute.tiles")
     monkeypatch.setattr(tiles, "ACCELERATED_TILE", tiles.TILE)
     monkeypatch.setattr("privfed.methods.shared.linear_clients.compiled_for", lambda table: False)
+    monkeypatch.setattr("privfed.updates.symmetric.upper_gram", whole_gram)
 
 
 def assert_as_on_the_processor(

@@ -450,7 +450,8 @@ def test_rows_sent_again_by_the_same_pattern_take_the_same_places_and_another_pa
         part = announced.padded(some.with_values("table", values), 0, clients, ITEMS)
         expected = torch.zeros(len(keys), 1, dtype=torch.int64)
         expected[::2] = values
-        assert torch.equal(part.values, expected) and torch.equal(part.owner * ITEMS + part.ids, keys)
+        assert torch.equal(part.values, expected)
+        assert torch.equal(part.owner * ITEMS + part.ids, keys)
     unsaid = torch.tensor(sorted(set(range(USERS * ITEMS)) - set(keys.tolist())))
     for stranger in (unsaid[:1], unsaid[-1:]):
         other = RowPattern(USERS, ITEMS, stranger // ITEMS, stranger % ITEMS)
