@@ -581,6 +581,7 @@ def private_evaluations() -> list[str]:
 
 TRIED = {
     "estimates": "the same release",
+    "doubting": "the same, four draws",
     "learned": "without metadata",
     "tail": "a block of tail by head",
     "donors": "5 % donors",

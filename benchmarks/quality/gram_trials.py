@@ -1,6 +1,7 @@
 """What else `private-gram` could make of its release, or ask for, tried on validation parts.
 
     python -m benchmarks.quality.gram_trials estimates
+    python -m benchmarks.quality.gram_trials doubting --seeds 4
     python -m benchmarks.quality.gram_trials tail --data lastfm-2k
     python -m benchmarks.quality.gram_trials donors --data ml-1m --epsilons 8
 
@@ -13,6 +14,8 @@ person, noise seeds averaged, with its 95 % interval over people (bootstrap, 2,0
 `estimates`: what lies below the edge of the noise left out, or taken whatever the copies say; ridge and EASE's forms;
 single pairs; rotation-invariant shrinkage of the whole spectrum (Bun, Allez, Bouchaud and Potters, 2016), alone and
 where thinned copies of the release prefer it; residual entries shrunk by cells of popularity.
+`doubting`: strengths of eigenpairs times their trust once more, which lessens those near the edge of the noise; of what
+lies below it the positive side; and both. They were found on the first two noise seeds.
 `learned`: shares of eigenvectors learned by a small network from other catalogues' matrices under simulated noise, the
 catalogue's own family left out, without metadata; and the best shares there are, by the matrix without noise.
 `tail`: a block of the second query of items outside the head by items on it, within the same clip, as `tail_block`
@@ -27,7 +30,7 @@ not repeated.
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -51,14 +54,16 @@ from privfed.methods.private_gram.donations import Donations
 from privfed.methods.private_gram.model.choosing import ThinnedCopies, predicted_risk
 from privfed.methods.private_gram.model.estimate import EstimatorSettings, NoisyGram
 from privfed.methods.private_gram.model.pooling import OpenMean, pooled_pairs
+from privfed.methods.private_gram.model.spiked import edge_of
 from privfed.methods.private_gram.queries import centred
 from privfed.methods.shared.popular_head import HEAD, ORDER, SCALE, SHARES, WEIGHTS, over_catalogue
 from privfed.methods.shared.vae_clients import UserRows
 
 DATA = ("ml-1m", "ml-100k", "lastfm-2k", "tenrec-qba-small")
-PARTS = ("estimates", "learned", "tail", "donors")
-EPSILONS: Mapping[str, tuple[float, ...]] = {"donors": (1.0, 4.0, 8.0)}
+PARTS = ("estimates", "doubting", "learned", "tail", "donors")
+EPSILONS: Mapping[str, tuple[float, ...]] = {"donors": (1.0, 4.0, 8.0), "doubting": (1.0, 8.0, 2.0, 4.0)}
 SHARE = 0.05
+POSITIVE = 0.15
 RIDGE, PAIRS, CELLS, MARGIN = 8.0, 0.6, 12, 1.01
 _AT_ONCE = 512
 _DISCOUNTS = 1 / np.log2(np.arange(2, K + 2))
@@ -292,6 +297,57 @@ def by_cells(evidence: NoisyGram, settings: EstimatorSettings) -> Weights:
         return posterior((vectors * np.maximum(values, 0)) @ vectors.T, white)
 
     return _kept(evidence, settings, make)
+
+
+# Doubt near the edge --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Doubting(NoisyGram):
+    """Evidence whose eigenpairs near the edge of the noise are believed less, or more of those below it.
+
+    Attributes:
+        doubt: power of their trust that strengths are multiplied by.
+        positive: weight at the edge of what lies below it, of which x (1 + x) / 2 is taken, with x an eigenvalue over
+            the edge, so nearly nothing of those below zero; None leaves what the settings say.
+    """
+
+    doubt: float = 1.0
+    positive: float | None = None
+
+    @classmethod
+    def of(cls, evidence: NoisyGram, doubt: float, positive: float | None) -> "Doubting":
+        """The same evidence."""
+        own = {field.name: getattr(evidence, field.name) for field in fields(NoisyGram)}
+        return cls(**own, doubt=doubt, positive=positive)
+
+    def _strengths(self, settings: EstimatorSettings) -> np.ndarray:
+        trust = self._seen(settings).spikes.strongest(settings.rank).trust
+        return super()._strengths(settings) * trust**self.doubt
+
+    def _weights(self, settings: EstimatorSettings, white: float) -> Weights:
+        if self.positive is None or settings.ridge is not None:
+            return super()._weights(settings, white)
+        below = self._seen(settings).matrix - self._spikes_seen(settings)
+        below = below / edge_of(self.noise, len(below))
+        more = (below @ below + below) / 2
+        np.fill_diagonal(more, 0)
+        return super()._weights(replace(settings, below=0.0), white) + self.positive * more
+
+    def _spikes_seen(self, settings: EstimatorSettings) -> np.ndarray:
+        spikes, half = self._seen(settings).spikes, edge_of(self.noise, len(self.gram)) / 2
+        seen: np.ndarray = spikes.strengths + half**2 / spikes.strengths
+        return (spikes.directions * seen) @ spikes.directions.T
+
+
+def doubting(case: Case) -> Iterator[tuple[str, Lists]]:
+    """Closed forms of what a network learned of shares."""
+    for name, doubt, positive in (
+        ("strengths times trust", 1.0, None),
+        (f"{POSITIVE:g} of the positive side below the noise", 0.0, POSITIVE),
+        ("both", 1.0, POSITIVE),
+    ):
+        yield name, case.lists(Doubting.of(case.evidence, doubt, positive).weights(case.settings))
 
 
 # Learned shrinkage ----------------------------------------------------------------------------------------------------
@@ -631,6 +687,7 @@ def rows(
 
 TRIALS: Mapping[str, Callable[[Case], Iterator[tuple[str, Lists]]]] = {
     "estimates": estimates,
+    "doubting": doubting,
     "tail": tails,
     "donors": donors,
 }
