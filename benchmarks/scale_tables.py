@@ -62,7 +62,8 @@ def plan() -> list[str]:
     for method, rows in runs().items():
         name = NAMES[method]
         spent, by = reached(rows, lambda row: float(row["cpu_s"]))
-        found.append([name, "one process, out of core", "processor", f"{spent / 3600:.1f} CPU-hours (slope {by:.2f})"])
+        grown = f"slope {by:.2f}" if len(rows) > 1 else "one size measured, growth taken to be linear"
+        found.append([name, "one process, out of core", "processor", f"{spent / 3600:.1f} CPU-hours ({grown})"])
         memory = added(rows, lambda row: float(row["largest_anonymous_bytes"]))
         if memory > 0:
             found.append([name, "one process, out of core", "memory: lists of interactions", size(AIM * memory)])

@@ -22,7 +22,7 @@ from privfed.methods.shared.sampled_training import TableTraining
 
 
 class FedMFConfig(MethodConfig):
-    """Settings; learning rates were chosen on validation parts of five catalogues (`benchmarks.quality.defaults`)."""
+    """Settings; learning rates were chosen on validation parts of seven catalogues (`benchmarks.quality.defaults`)."""
 
     dim: int = Field(32, ge=1, description="width of user and item vectors")
     lr: float = Field(0.1, gt=0, description="base learning rate")
