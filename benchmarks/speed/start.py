@@ -22,10 +22,22 @@ from benchmarks import harness
 HEAVY = ("torch", "pandas", "pyarrow", "numba", "altair", "scipy.optimize", "scipy.special", "scipy.stats")
 """What none of the first two lists loads."""
 ANSWERS = ("--help", "methods", "data list")
-REFUSALS = (
+UNKNOWN = (
+    "attack nosuch",
+    "recommend nosuch --user 1",
+    "export nosuch codes.safetensors",
+    "report nosuch",
+    "compare nosuch nosuch",
+    "federation verify nosuch",
     "run nosuch",
+    "audit --method nosuch",
     "run fedmf --data nosuch",
     "run gpfedrec:published --data nosuch",
+    "audit --data nosuch",
+)
+"""What names nothing that is there, refused before numpy is loaded."""
+REFUSALS = (
+    *UNKNOWN,
     "run fedmf --data ml-100k --set foo=1",
     "run fedmf --data ml-100k --set protocol.foo=1",
     "run fedmf --data ml-100k --privacy foo",
@@ -34,14 +46,6 @@ REFUSALS = (
     "run fedmf --data synthetic --epsilon 1 --tiers a=1:1",
     "run fedmf --data synthetic --resume",
     "run dfmr --data synthetic --privacy local-gaussian:clip_norm=1,noise_multiplier=1",
-    "audit --method nosuch",
-    "audit --data nosuch",
-    "attack nosuch",
-    "recommend nosuch --user 1",
-    "export nosuch codes.safetensors",
-    "report nosuch",
-    "compare nosuch nosuch",
-    "federation verify nosuch",
 )
 ROUNDS = (
     "run fedmf --data synthetic-small --rounds 1",

@@ -10,7 +10,8 @@ from typing import Any
 from privfed import __version__
 from privfed.api.errors import UseError
 from privfed.data import Interactions
-from privfed.experiment.folder import CHECKPOINT, DEVICES, FORMAT, GUARANTEE, RECORD, DevicesRecord, FolderRecord
+from privfed.experiment.folder import CHECKPOINT, DEVICES, FORMAT, GUARANTEE, DevicesRecord, FolderRecord
+from privfed.experiment.record_file import RECORD
 from privfed.privacy import configure
 
 

@@ -7,7 +7,8 @@ from privfed.dossier.making import EVIDENCE
 from privfed.dossier.manifest import MANIFEST, SIGNATURES, differences, read_manifest
 from privfed.dossier.reading import read, read_if_there
 from privfed.dossier.signature import ROLES
-from privfed.experiment.folder import DEVICES, GUARANTEE, RECORD
+from privfed.experiment.folder import DEVICES, GUARANTEE
+from privfed.experiment.record_file import RECORD
 
 
 def dossier_files(folder: Path, run: Path) -> tuple[str, dict[str, bytes]]:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from privfed.cli import options
+from privfed.cli import early, options
 from privfed.cli.screen import Screen
 
 if TYPE_CHECKING:
@@ -28,15 +28,17 @@ def attack(
     Writes attacks.json beside the run. An AUC of 0.5 is chance, 1 is certainty; a guess by popularity alone
     stands beside every attack. Where a sum hides values and not which rows a client sends, these rows are attacked.
     """
+    early.refuse_absent(directory, "run")
+
     from privfed.cli.directory import DirectoryRecord, checkpointed
-    from privfed.cli.settings import DataSource, load_data, refuse_missing
+    from privfed.cli.settings import DataSource, load_data
     from privfed.experiment.folder import write_json
 
     screen = Screen(as_json, quiet)
     record = DirectoryRecord.read(directory, "run")
     config = record.experiment()
     source = DataSource(config.data, record.columns, chosen=True)
-    refuse_missing(source)
+    early.refuse_missing(config.data)
 
     from privfed.audit.attack_runs.attack_run import attack_run
     from privfed.audit.report import formatting

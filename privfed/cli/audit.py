@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from privfed.cli import options, policy
+from privfed.cli import early, options, policy
 from privfed.cli.failures import CONTRADICTED, CommandError, InterruptedRunError
 from privfed.cli.screen import Screen
+from privfed.experiment.record_file import RECORD
 
 ROUNDS = 20
 """Rounds of the default grid, which is to be done within three minutes on two cores."""
@@ -101,6 +102,8 @@ def audit(
     contradict a claim, or a threshold is broken. An audit that was stopped continues when the same command is
     given again.
     """
+    early.refuse_unknown(method or [], data)
+
     from privfed.cli import audit_settings, directory
     from privfed.cli import settings as read
     from privfed.cli.within_epsilon import DEFAULT_EPSILONS, PUBLISHED, audited_within, default_grid
@@ -218,7 +221,6 @@ def _refuse_another_audit(out: Path, record: "DirectoryRecord") -> None:
     from privfed.audit.config import AuditConfig
     from privfed.cli import directory
     from privfed.cli.settings import first_difference
-    from privfed.experiment.folder import RECORD
     from privfed.privacy import configure
 
     if not (out / RECORD).exists():

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from privfed.audit.config import AuditConfig
+from privfed.cli.early import refuse_missing
 from privfed.cli.failures import CommandError
 from privfed.cli.settings import (
     DataSource,
@@ -15,7 +16,6 @@ from privfed.cli.settings import (
     named,
     overlay,
     plan_table,
-    refuse_missing,
     take_source,
 )
 from privfed.methods.registry import refuse_unknown
@@ -33,7 +33,8 @@ def audit_config(file: Layer, flags: Layer, settings: Sequence[Layer]) -> tuple[
     spread = [layer for layer in settings if layer.keys() & {"method", "privacy"}]
     fields = combine([file, flags, *(layer for layer in settings if layer not in spread)])
     source = take_source(fields, AuditConfig)
-    refuse_missing(source)
+    if source.chosen:
+        refuse_missing(source.name)
     if "variants" in fields:
         if also := [key for key in ("methods", "plans") if key in fields]:
             raise CommandError(f"variants stand beside {' and '.join(also)}: give methods and plans, or variants alone")

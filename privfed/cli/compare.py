@@ -32,20 +32,19 @@ def compare(
     Differences come with 95 % intervals. Where data, split or protocol are not the same, a box says so first: such
     differences are no effect of a method or a mechanism.
     """
-    from privfed.audit.report.records import read_report
-
-    stored = [read_report(report_of(folder)) for folder in (first, second)]
+    files = [report_of(folder) for folder in (first, second)]
 
     from privfed import __version__
     from privfed.audit.page.comparison import HEADS, cells, render_comparison
     from privfed.audit.report.compare import compare as lay_side_by_side
     from privfed.audit.report.conclusions import conclude
+    from privfed.audit.report.records import read_report
     from privfed.cli.tables import plain_table
     from privfed.evaluation import UNCOUNTED
     from privfed.experiment.folder import write_text
 
     screen = Screen(as_json, quiet)
-    a, b = map(conclude, stored)
+    a, b = map(conclude, map(read_report, files))
     if out is not None:
         _refuse_to_harm(out)
     comparison = lay_side_by_side(a, b, _names(first, second))

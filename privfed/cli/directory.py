@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privfed import __version__
+from privfed.cli.early import refuse_absent
 from privfed.cli.failures import CommandError
-from privfed.experiment.folder import CHECKPOINT, FORMAT, RECORD, FolderRecord, Kind
+from privfed.experiment.folder import CHECKPOINT, FORMAT, FolderRecord, Kind
+from privfed.experiment.record_file import RECORD
 from privfed.privacy import configure
 
 if TYPE_CHECKING:
@@ -31,13 +33,9 @@ class DirectoryRecord(FolderRecord):
         Raises:
             CommandError: there is none, or it is damaged, of another kind or in another format.
         """
+        refuse_absent(folder, kind)
         try:
             content = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            missing = f"holds no {kind}" if folder.is_dir() else "is not there"
-            raise CommandError(f"{folder} {missing}: give the --out folder of 'privfed {kind}'") from None
-        except NotADirectoryError:
-            raise CommandError(f"{folder} is a file: give the --out folder of 'privfed {kind}'") from None
         except ValueError as error:
             raise CommandError(f"{folder / RECORD} is damaged ({error}): start again with another --out") from error
         version = content.get("format") if isinstance(content, dict) else None

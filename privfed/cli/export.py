@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from privfed.cli import options
+from privfed.cli import early, options
 from privfed.cli.failures import CommandError
 from privfed.cli.screen import Screen
 
@@ -27,6 +27,8 @@ def export(
     The file holds the packed codes, their length and the original item ids; `privfed.methods.dfmr.codes.ItemCodes.load`
     reads it, and `recommend` there ranks items for a packed user code. User codes are private and are not in it.
     """
+    early.refuse_absent(directory, "run")
+
     from privfed.cli.directory import DirectoryRecord
 
     screen = Screen(as_json, quiet)

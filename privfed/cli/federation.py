@@ -66,9 +66,11 @@ def verify(
     quiet: options.Quiet = False,
 ) -> None:
     """Check the signature of a federation, and show who takes part; with --operator also who signed."""
+    held = _with_federation(folder)
+
     from privfed.engines.nodes.federation_file import read_federation
 
-    federation = read_federation(_with_federation(folder), None if operator is None else public_key(operator))
+    federation = read_federation(held, None if operator is None else public_key(operator))
     _say(folder, federation, Screen(as_json, quiet), members=True)
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from privfed.cli import options
+from privfed.cli import early, options
 from privfed.cli.failures import CommandError
 from privfed.cli.screen import Screen
 
@@ -69,6 +69,8 @@ def recommend(
 
 
 def _for_many(directory: Path, file: Path | None, k: int, out: Path, screen: Screen, device: str) -> None:
+    early.refuse_absent(directory, "run")
+
     from privfed.cli.directory import DirectoryRecord
 
     DirectoryRecord.read(directory, "run")
@@ -102,6 +104,8 @@ def _for_many(directory: Path, file: Path | None, k: int, out: Path, screen: Scr
 
 
 def _for_one(directory: Path, user: str, k: int, screen: Screen, device: str) -> None:
+    early.refuse_absent(directory, "run")
+
     from privfed.cli.directory import DirectoryRecord
 
     DirectoryRecord.read(directory, "run")

@@ -8,6 +8,7 @@ import typer
 from privfed.cli import options, policy
 from privfed.cli.failures import CONTRADICTED, CommandError
 from privfed.cli.screen import Screen
+from privfed.experiment.record_file import RECORD
 
 EXAMPLE = "Example: privfed report audits/gpfedrec"
 
@@ -28,14 +29,14 @@ def report(
     report.json stays as it is. The exit code is 1 when the numbers contradict a claim, or a threshold is
     broken.
     """
-    from privfed.audit.report.records import read_report
-
-    screen = Screen(as_json, quiet)
     policy.refuse_unreadable(fail_if, policy_file)
-    stored = read_report(report_of(directory))
+    file = report_of(directory)
 
     from privfed.audit.publish import publish
     from privfed.audit.report.conclusions import conclude
+    from privfed.audit.report.records import read_report
+
+    screen, stored = Screen(as_json, quiet), read_report(file)
 
     with screen.working("Drawing"):
         concluded = conclude(stored)
@@ -76,14 +77,13 @@ def report_of(directory: Path) -> Path:
     Raises:
         CommandError: there is none.
     """
-    from privfed.cli.directory import DirectoryRecord
-    from privfed.experiment.folder import RECORD
-
     file = directory / "report.json"
     if directory.is_file():
         raise CommandError(f"{directory} is a file: give the folder that holds the report.json of an audit")
     if not file.exists():
         if (directory / RECORD).exists():
+            from privfed.cli.directory import DirectoryRecord
+
             DirectoryRecord.read(directory, "audit")
             raise CommandError(f"the audit in {directory} is not finished: give its command again to go on")
         missing = "holds no report.json" if directory.is_dir() else "is not there"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from privfed.cli import options
+from privfed.cli import early, options
 from privfed.cli.screen import Screen
 
 if TYPE_CHECKING:
@@ -121,10 +121,11 @@ def run(
     Before training it says what the run will cost in privacy, bytes and time; at the end how good it is beside
     popularity (where ratings are predicted, beside their means), and what is guaranteed.
     """
+    early.refuse_unknown([] if method is None else [method], data)
+
     from privfed.cli import directory
     from privfed.cli import settings as read
     from privfed.cli.failures import CommandError
-    from privfed.compute.launched import launched_processes
     from privfed.experiment.folder import CLIENT_STATE
     from privfed.setup.controls import SILENT, control_sentence
 
@@ -148,7 +149,7 @@ def run(
         *changes,
         *(read.read_boost(text) for text in boost or ()),
     ]
-    chosen, source = read.run_config([*_defaults(record, untapped=launched_processes() > 1), *given])
+    chosen, source = read.run_config([*_defaults(record), *given])
     out = out or directory.free_folder(chosen.method_name)
     begun = None if record is None else record.experiment().model_dump(mode="json")
     if record is None:
@@ -251,12 +252,14 @@ def _resumed(out: Path | None) -> "DirectoryRecord":
     return DirectoryRecord.read(out, "run")
 
 
-def _defaults(record: "DirectoryRecord | None", *, untapped: bool) -> "list[Layer]":
+def _defaults(record: "DirectoryRecord | None") -> "list[Layer]":
     """Settings below those that are given: of the run that is resumed, and nothing tapped where processes share it."""
+    from privfed.compute.launched import launched_processes
+
     resumed: list[Layer] = []
     if record is not None:
         resumed.append(record.config | ({"columns": record.columns} if record.columns else {}))
-    return [*resumed, *([{"taps": {"places": []}}] if untapped else [])]
+    return [*resumed, *([{"taps": {"places": []}}] if launched_processes() > 1 else [])]
 
 
 def _tell(

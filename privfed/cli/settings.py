@@ -7,7 +7,6 @@ order. A method, a privacy plan or a protocol may be given as a word wherever it
 cannot write.
 """
 
-import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from privfed.cli.early import refuse_missing
 from privfed.cli.failures import CommandError
 from privfed.cli.listing import profile
 from privfed.cli.screen import Screen
@@ -131,7 +131,8 @@ def run_config(layers: Sequence[Layer]) -> tuple[ExperimentConfig, DataSource]:
         )
     refuse_unknown(str(name))
     source = take_source(fields, ExperimentConfig)
-    refuse_missing(source)
+    if source.chosen:
+        refuse_missing(source.name)
     if isinstance(privacy := fields.get("privacy"), dict) and not privacy.keys() & {"epsilon", "target_epsilon"}:
         privacy.setdefault("mechanism", {"kind": "unprotected"})
     config = configure(ExperimentConfig, fields)
@@ -184,22 +185,6 @@ def split_spec(settings: Sequence[str]) -> SplitSpec:
         raise PlanError(f"split.{error}") from error
 
 
-def refuse_missing(source: DataSource) -> None:
-    """Refuse data that somebody chose and that are nowhere, before anything is loaded for them.
-
-    Raises:
-        DataError, CommandError: there are none of that name or at that path.
-    """
-    name = source.name
-    path, root = Path(name).expanduser(), os.environ.get(catalogue.ENVIRONMENT)
-    if path.exists() or (root and (Path(root).expanduser() / name).exists()):
-        return
-    if os.sep in name or path.suffix:
-        raise CommandError(f"there is no file or folder {name}: correct the path, or see 'privfed data list'")
-    if source.chosen:
-        catalogue.find(name)
-
-
 def load_data(source: DataSource, screen: Screen) -> "Interactions":
     """Load the data, say once on what terms, and fall back to generated data where nobody chose.
 
@@ -208,7 +193,8 @@ def load_data(source: DataSource, screen: Screen) -> "Interactions":
     """
     from privfed.data import load, terms_once
 
-    refuse_missing(source)
+    if source.chosen:
+        refuse_missing(source.name)
     try:
         interactions = load(source.name, columns=source.columns, progress=screen.note)
     except DataError as error:

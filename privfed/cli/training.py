@@ -21,11 +21,11 @@ from privfed.experiment.folder import (
     GUARANTEE,
     LEDGER,
     METRICS,
-    RECORD,
     metric_lines,
     write_claims,
     write_text,
 )
+from privfed.experiment.record_file import RECORD
 from privfed.guards.client_guard import BrokenUploadError
 from privfed.guards.overflow import refuse_overflow
 from privfed.methods import ClientData

@@ -22,7 +22,8 @@ from privfed.dossier.sources.node import is_node, ledger_names, node_ledger, rea
 from privfed.dossier.sources.run import date_of
 from privfed.engines.nodes.budget import counted_as
 from privfed.engines.nodes.record import RunCost
-from privfed.experiment.folder import CHARGES, DEVICES, GUARANTEE, RECORD, FolderRecord
+from privfed.experiment.folder import CHARGES, DEVICES, GUARANTEE, FolderRecord
+from privfed.experiment.record_file import RECORD
 from privfed.privacy import Ledger
 from privfed.privacy.closed_forms import gaussian_epsilon
 from privfed.privacy.gaussian_dp import GaussianDp

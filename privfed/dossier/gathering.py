@@ -9,7 +9,8 @@ from privfed.dossier.sources.audit import REPORT, audit_evidence
 from privfed.dossier.sources.devices import devices_evidence
 from privfed.dossier.sources.node import is_node, node_evidence
 from privfed.dossier.sources.run import run_evidence
-from privfed.experiment.folder import DEVICES, RECORD
+from privfed.experiment.folder import DEVICES
+from privfed.experiment.record_file import RECORD
 
 
 def gather(folder: Path, setting: str | None = None) -> Evidence:

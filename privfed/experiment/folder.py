@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from privfed import __version__
 from privfed.evaluation import EvaluationResult
 from privfed.evaluation.result import Ratio
+from privfed.experiment.record_file import RECORD
 from privfed.privacy import configure
 from privfed.setup.config import ExperimentConfig
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from privfed.experiment.result import RunResult
 
 FORMAT = 1
-RECORD, CHECKPOINT, CLIENT_STATE = "config.json", "checkpoint", "client-state"
+CHECKPOINT, CLIENT_STATE = "checkpoint", "client-state"
 METRICS, CHARGES, LEDGER, GUARANTEE = "metrics.jsonl", "ledger.jsonl", "ledger.json", "guarantee.json"
 EVALUATION = "evaluation.json"
 DEVICES, PUBLISHED = "devices.json", "public"

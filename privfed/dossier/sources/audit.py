@@ -32,7 +32,7 @@ from privfed.dossier.evidence import (
     cited,
 )
 from privfed.dossier.reading import FileRead, read, read_if_there
-from privfed.experiment.folder import RECORD
+from privfed.experiment.record_file import RECORD
 
 REPORT = "report.json"
 

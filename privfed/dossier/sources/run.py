@@ -32,10 +32,10 @@ from privfed.experiment.folder import (
     FORMAT,
     GUARANTEE,
     METRICS,
-    RECORD,
     EvaluationRecord,
     FolderRecord,
 )
+from privfed.experiment.record_file import RECORD
 from privfed.privacy import Ledger, PlanError, PrivacyPlan
 from privfed.privacy.gaussian_dp import GaussianDp
 
