@@ -181,7 +181,7 @@ def inverse_positive(matrix: Float64[np.ndarray, "side side"]) -> Float64[np.nda
         inverse, singular = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
         if singular:
             raise np.linalg.LinAlgError("a factor has a zero on its diagonal")
-        return _mirrored(inverse.T)
+        return mirrored(inverse.T)
 
     def by_eigenpairs() -> np.ndarray:
         values, vectors = eigenpairs(matrix)
@@ -230,7 +230,7 @@ def upper_gram(rows: Float[np.ndarray, "rows side"]) -> Float[np.ndarray, "side 
     return upper
 
 
-def _mirrored(upper: Float64[np.ndarray, "side side"]) -> Float64[np.ndarray, "side side"]:
+def mirrored(upper: Float64[np.ndarray, "side side"]) -> Float64[np.ndarray, "side side"]:
     """The symmetric matrix of an upper triangle, in place."""
     for first in range(0, len(upper), _BLOCK):
         block = slice(first, first + _BLOCK)

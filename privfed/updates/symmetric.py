@@ -19,7 +19,7 @@ from jaxtyping import Float, Float32, Float64, Int64
 from torch import Tensor
 
 from privfed.compute.compiled import compiled
-from privfed.compute.linear_algebra import upper_gram
+from privfed.compute.linear_algebra import mirrored, upper_gram
 from privfed.contracts.schema import Block, UpdateError
 from privfed.updates.parts import cached, check_owner, check_unique, largest
 
@@ -44,7 +44,7 @@ def unpacked(packed: Float[Tensor, " size"], side: int, *, diagonal: bool = True
         )
     # Compiled: index arrays of the triangle would take more memory than the numbers themselves.
     if packed.is_cpu:
-        return torch.from_numpy(_unpacked(packed.double().numpy(), side, diagonal))
+        return torch.from_numpy(mirrored(_upper(packed.double().numpy(), side, diagonal)))
     rows, columns, lengths = _triangle(side, diagonal=diagonal)
     out = torch.zeros(side, side, dtype=torch.float64)
     out[rows, columns] = out[columns, rows] = packed.double() / lengths
@@ -219,7 +219,7 @@ def _add_triangle(matrix: np.ndarray, total: np.ndarray, diagonal: bool, sign: i
 
 
 @compiled
-def _unpacked(packed: Float64[np.ndarray, " size"], side: int, diagonal: bool) -> np.ndarray:  # noqa: FBT001 (as above)
+def _upper(packed: Float64[np.ndarray, " size"], side: int, diagonal: bool) -> np.ndarray:  # noqa: FBT001 (as above)
     out = np.zeros((side, side), dtype=np.float64)
     at = 0
     for row in range(side):
@@ -228,6 +228,5 @@ def _unpacked(packed: Float64[np.ndarray, " size"], side: int, diagonal: bool) -
             at += 1
         for column in range(row + 1, side):
             out[row, column] = packed[at] / _ROOT
-            out[column, row] = out[row, column]
             at += 1
     return out

@@ -16,7 +16,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from privfed.federation import Message
-from privfed.methods.shared.popular_head import HEAD, SCALE, SHARES, WITHIN, on_head
+from privfed.methods.shared.popular_head import HEAD, SCALE, SHARES, WITHIN, on_head, places
 from privfed.methods.shared.vae_inputs import OwnRows
 from privfed.updates import Rows
 from privfed.updates.symmetric import squared_norms
@@ -28,10 +28,10 @@ _MOST_LIFTED = 1.5
 def centred(rows: OwnRows, message: Message) -> tuple[Float[Tensor, "clients side"], Int64[Tensor, " clients"]]:
     """The vector y of every history, and how many of its items are on the head."""
     head, shares, scale = (message.shared[name] for name in (HEAD, SHARES, SCALE))
-    mine = on_head(rows, head)
+    owner, place = places(rows, head)
     own = torch.zeros(len(rows.counts), len(head))
-    own[mine.owner, mine.items] = 1
-    owned = mine.counts
+    own[owner, place] = 1
+    owned = torch.bincount(owner, minlength=len(own))
     return (own - (owned.unsqueeze(1) * shares).clamp(max=1)).mul_(scale), owned
 
 

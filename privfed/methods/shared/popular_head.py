@@ -115,13 +115,19 @@ class PopularHead:
         return PopularHead(self.items, both.clamp(min=max(_FLOOR, noise / 2)), order)
 
 
-def on_head(rows: OwnRows, head: Int64[Tensor, " side"]) -> OwnRows:
-    """The own items that are on the head, by their places there, ascending for each owner."""
+def places(rows: OwnRows, head: Int64[Tensor, " side"]) -> tuple[Int64[Tensor, " k"], Int64[Tensor, " k"]]:
+    """Owners, ascending, and places on the head of the own items that are on it, in no order for an owner."""
     place = torch.full((rows.n_items,), -1)
     place[head] = torch.arange(len(head))
     at = place[rows.items]
     there = at >= 0
-    key = (rows.owner[there] * len(head) + at[there]).sort().values
+    return rows.owner[there], at[there]
+
+
+def on_head(rows: OwnRows, head: Int64[Tensor, " side"]) -> OwnRows:
+    """The own items that are on the head, by their places there, ascending for each owner."""
+    owner, at = places(rows, head)
+    key = (owner * len(head) + at).sort().values
     owner = key // max(len(head), 1)
     return OwnRows(owner, key - owner * len(head), torch.bincount(owner, minlength=len(rows.counts)), len(head))
 
