@@ -240,6 +240,15 @@ def best(found: Mapping[str, Sequence[float]]) -> str:
     return max(level, key=lambda name: min(found[name]))
 
 
+def leading(
+    rows: Sequence[Mapping[str, Any]], method: str, settings: Mapping[str, Any], data: Sequence[str], many: int
+) -> bool:
+    """Whether settings are among so many that score best on some catalogues, or were the defaults before."""
+    found = ratios(rows, method, data)
+    best_first = sorted(found, key=lambda name: -score(found[name]))
+    return label(method, settings) in [label(method, GRIDS[method][0]), *best_first[:many]]
+
+
 def shown(rows: Sequence[Mapping[str, Any]], data: Sequence[str]) -> Iterator[str]:
     """A table for each method: shipped before, chosen, and all others, by score."""
     for method in GRIDS:
@@ -265,6 +274,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = harness.parser(__file__, __doc__, rounds=100, only=[])
     parser.add_argument("--users", type=int, default=1000, help="most users of a catalogue (default: %(default)s)")
     parser.add_argument("--catalogues", nargs="*", choices=[*CATALOGUES, *ASIDE], default=list(CATALOGUES))
+    parser.add_argument("--best", type=int, help="only so many settings, by what was measured on --by, and the first")
+    parser.add_argument("--by", nargs="*", choices=list(CATALOGUES), default=[], help="catalogues that --best goes by")
     parser.add_argument("--show", action="store_true", help="show what was measured, and what is chosen")
     options = harness.parse(parser, arguments)
     record = harness.Record("defaults", options, [])
@@ -274,6 +285,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for data in options.catalogues:
         parts = split(load(data), (CATALOGUES | ASIDE)[data])
         for method, settings in _rows(options.only):
+            if options.best and not leading(record.results, method, settings, options.by, options.best):
+                continue
             fewer = fewer_users(parts, min(options.users, USERS.get(method, options.users)))
             users = fewer.train.n_users
             for name, chosen in (("popularity", {}), (method, settings)):
