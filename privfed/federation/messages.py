@@ -86,10 +86,17 @@ class Message:
 
     def rows(self, name: str, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Float[Tensor, "k width"]:
         """Row `ids[j]` of the table that client `owner[j]` received under `name`, shared or personal."""
+        table, places = self.places(name, owner, ids)
+        return table.index_select(0, places)
+
+    def places(
+        self, name: str, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]
+    ) -> tuple[Float[Tensor, "rows width"], Int64[Tensor, " k"]]:
+        """The table that holds these `rows`, and where: the shared one, or all personal ones below each other."""
         if name in self.personal:
             table = self.personal[name]
-            return table.flatten(0, 1).index_select(0, owner * table.shape[1] + ids)
-        return self.shared[name].index_select(0, ids)
+            return table.flatten(0, 1), owner * table.shape[1] + ids
+        return self.shared[name], ids
 
     def bytes_per_client(self) -> int:
         """Bytes one device downloads, on average where devices need different parts."""

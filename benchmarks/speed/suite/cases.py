@@ -181,3 +181,12 @@ def million() -> dict[str, Case]:
     """One round of a million FedVAE clients over ten thousand items."""
     data = {"users": 1_000_000, "items": 10_000, "each": EACH}
     return {"million/fedvae": {"label": "fedvae", "method": "fedvae", "data": data, "rounds": 1, "warm": 0}}
+
+WHY: dict[str, str] = {
+    "GPFedRec with its exact graph, MovieLens-1M": "the limit of its products in float32 is above the goal on this "
+    "processor, and bfloat16, which would take three times the operations for the same digits, is slower here",
+    "PFedRec, masked": "a key agreement for every pair of neighbours, their sealed shares and every mask drawn twice "
+    "are the protocol; together they take longer than the goal",
+    "FedVAE, Skellam noise of each": "every client draws, rounds and encodes a number for each weight",
+}
+"""Label -> what stands between a goal and what was measured."""

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.ciphers.modes import ECB
 from privfed.federation import Purpose, Streams
 
 TRIES, LEAST_SECONDS = 5, 0.15
-SQUARE = 2048
+SQUARE, HALF = 2048, 512
 TRIAD = 1 << 24
 MEBIBYTE = 1 << 20
 CLIENTS, ITEMS, DIM, HIDDEN, BATCH, TILE, LATENT, CHUNK, WORDS = 943, 1682, 32, 32, 256, 16, 64, 64, 936
@@ -66,6 +66,12 @@ def products() -> dict[str, float]:
     }
 
 
+def halves() -> float:
+    """Operations per second of a square product in bfloat16."""
+    square, out = torch.rand(HALF, HALF).bfloat16(), torch.empty(HALF, HALF).bfloat16()
+    return rate(2 * HALF**3, lambda: torch.mm(square, square, out=out))
+
+
 def memory() -> float:
     """Bytes per second of the triad."""
     a, b, c = torch.empty(TRIAD), torch.rand(TRIAD), torch.rand(TRIAD)
@@ -90,7 +96,11 @@ def main() -> None:
     torch.set_num_threads(1)
     dense, cipher, triad = products(), ciphers(), memory()
     limits = {"gemm": max(dense.values()), "triad": triad, "cipher": max(cipher.values())}
-    print(json.dumps({"limits": limits, "products": dense, "memory": {"triad": triad}, "ciphers": cipher}))
+    print(
+        json.dumps(
+            {"limits": limits, "products": dense, "bfloat16": halves(), "memory": {"triad": triad}, "ciphers": cipher}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from torch import Tensor
 from privfed.federation import Call, Message, PrivateState, StatefulClients
 from privfed.methods.client_data import ClientData
 from privfed.methods.shared.heads import LinearHead
-from privfed.methods.shared.linear_epoch import LinearRates, linear_epoch
+from privfed.methods.shared.linear_epoch import LinearRates, linear_changes, linear_epoch
 from privfed.methods.shared.local_training import Parameters, draw_samples, local_epoch, local_tables, whole_catalogue
 from privfed.methods.shared.samples import NegativeSampler, Samples, TouchedRows, touched_rows
 from privfed.updates import ClientUpdates, Rows
@@ -67,11 +67,17 @@ class LinearClients(StatefulClients):
         """One local epoch on the head and the touched item rows."""
         samples = draw_samples(self.sampler, call)
         rows = touched_rows(samples, self.n_items)
-        table = message.rows("items", rows.owner, rows.ids)
+        start, places = message.places("items", rows.owner, rows.ids)
         heads = self.private.rows(call.clients)
-        heads = linear_pass(self.head, samples, rows, table, heads, self._batch_size, self.rates, changes=True)
+        if compiled_for(start):
+            changes, heads = linear_changes(samples, rows, (start, places), heads, self._batch_size, self.rates)
+        else:
+            changes = start.index_select(0, places)
+            before = changes.clone()
+            heads = linear_pass(self.head, samples, rows, changes, heads, self._batch_size, self.rates)
+            changes.sub_(before)
         self.private.stage(call.clients, heads)
-        update = Rows("items", rows.owner, rows.ids, table)
+        update = Rows("items", rows.owner, rows.ids, changes)
         return ClientUpdates(call.clients, call.schema, [update])
 
     def score(
@@ -96,16 +102,10 @@ def linear_pass(
     heads: Parameters,
     batch_size: int,
     rates: LinearRates,
-    *,
-    changes: bool = False,
 ) -> Parameters:
-    """One local pass over every client's samples; the new heads are returned.
-
-    `table` is updated in place: rows as they are after the pass or, with `changes`, by how much they have moved.
-    """
+    """One local pass over every client's samples: `table` is updated in place, and the new heads are returned."""
     if compiled_for(table):
-        return linear_epoch(samples, rows, table, heads, batch_size, rates, changes=changes)
-    start = table.clone() if changes else None
+        return linear_epoch(samples, rows, table, heads, batch_size, rates)
 
     def step(p: Parameters, q: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """A step of a tile of heads, in place, off the processor; returns dL/dq `[n, batch, dim]`."""
@@ -116,10 +116,7 @@ def linear_pass(
         head.step_head_(p, q, y, weight, rates.head)
         return head.item_gradient(p, q, y, weight)
 
-    new = local_epoch(samples, rows, table, heads, step, batch_size=batch_size, lr_items=rates.items)
-    if start is not None:
-        table.sub_(start)
-    return new
+    return local_epoch(samples, rows, table, heads, step, batch_size=batch_size, lr_items=rates.items)
 
 
 def compiled_for(table: Tensor) -> bool:

@@ -39,8 +39,6 @@ def linear_epoch(
     heads: Mapping[str, Tensor],
     batch_size: int,
     rates: LinearRates,
-    *,
-    changes: bool = False,
 ) -> dict[str, Tensor]:
     """One pass of mini-batch SGD over every client's samples; `table` is updated in place.
 
@@ -51,15 +49,53 @@ def linear_epoch(
         heads: `w` [clients, dim] and, with a bias, `b` [clients].
         batch_size: samples per step.
         rates: learning rates.
-        changes: leave in `table` by how much every row has moved, and not where it is.
 
     Returns:
         New heads, in the order of the clients.
     """
+    nothing = table.new_empty(0, table.shape[1]), rows.ids.new_empty(0)
+    return _trained(samples, rows, table, nothing, heads, batch_size, rates)
+
+
+def linear_changes(
+    samples: Samples,
+    rows: TouchedRows,
+    start: tuple[Float32[Tensor, "items dim"], Int64[Tensor, " rows"]],
+    heads: Mapping[str, Tensor],
+    batch_size: int,
+    rates: LinearRates,
+) -> tuple[Float32[Tensor, "rows dim"], dict[str, Tensor]]:
+    """The same pass from rows of a table that stays: by how much every touched row moves, and new heads.
+
+    A client's rows are read where it trains and differences taken while they are in the cache.
+
+    Args:
+        samples: one epoch of every client.
+        rows: the (client, item) rows the samples touch.
+        start: a table, and the place in it of every touched row.
+        heads: `w` [clients, dim] and, with a bias, `b` [clients].
+        batch_size: samples per step.
+        rates: learning rates.
+    """
+    table = start[0].new_empty(len(rows.owner), start[0].shape[1])
+    return table, _trained(samples, rows, table, start, heads, batch_size, rates)
+
+
+def _trained(
+    samples: Samples,
+    rows: TouchedRows,
+    table: Float32[Tensor, "rows dim"],
+    start: tuple[Float32[Tensor, "items dim"], Int64[Tensor, " starts"]],
+    heads: Mapping[str, Tensor],
+    batch_size: int,
+    rates: LinearRates,
+) -> dict[str, Tensor]:
     new = {name: values.clone() for name, values in heads.items()}
     bias = new["b"] if "b" in new else torch.zeros(len(new["w"]))
     _epoch(
         table.numpy(),
+        start[0].numpy(),
+        start[1].numpy(),
         rows.owner.numpy(),
         rows.of_sample.numpy(),
         samples.labels.numpy(),
@@ -71,7 +107,6 @@ def linear_epoch(
         np.float32(rates.head),
         np.float32(rates.items),
         rates.together,
-        changes,
     )
     return new
 
@@ -79,6 +114,8 @@ def linear_epoch(
 @compiled(reassociate=True)
 def _epoch(
     table: Float32[np.ndarray, "rows dim"],
+    start: Float32[np.ndarray, "items dim"],
+    started: Int64[np.ndarray, " starts"],
     owner: Int64[np.ndarray, " rows"],
     place: Int64[np.ndarray, " samples"],
     labels: Float32[np.ndarray, " samples"],
@@ -90,20 +127,19 @@ def _epoch(
     lr_head: np.float32,
     lr_items: np.float32,
     together: bool,  # noqa: FBT001
-    changes: bool,  # noqa: FBT001
 ) -> None:
-    """Every client's epoch, one after the other."""
+    """Every client's epoch, one after the other; with starts, `table` is written and not read."""
     dim = w.shape[1]
     room, change, old = np.empty(batch_size, np.float32), np.empty(dim, np.float32), np.empty(dim, np.float32)
-    # Only as many rows of it are touched as the client with most has.
-    before = np.empty((len(table) if changes else 0, dim), np.float32)
-    first, row = 0, 0
+    first, row, changes = 0, 0, len(started) > 0
     for c in range(len(counts)):
         end, head, begin = first + counts[c], w[c], row
         while row < len(owner) and owner[row] == c:
             row += 1
         if changes:
-            before[: row - begin] = table[begin:row]
+            for r in range(begin, row):
+                for j in range(dim):
+                    table[r, j] = start[started[r], j]
         while first < end:
             last = min(first + batch_size, end)
             # float32 constants: a plain float would lift the arithmetic of the whole batch to float64.
@@ -127,7 +163,7 @@ def _epoch(
         if changes:
             for r in range(begin, row):
                 for j in range(dim):
-                    table[r, j] -= before[r - begin, j]
+                    table[r, j] -= start[started[r], j]
 
 
 # A function of its own for each loop over a batch: the compiler then knows that no other array moves in it.

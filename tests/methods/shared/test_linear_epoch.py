@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from privfed.methods.shared.heads import LinearHead
-from privfed.methods.shared.linear_epoch import LinearRates, _slope, linear_epoch
+from privfed.methods.shared.linear_epoch import LinearRates, _slope, linear_changes, linear_epoch
 from privfed.methods.shared.samples import Samples, touched_rows
 
 DIM, ITEMS, BATCH = 20, 9, 8
@@ -133,11 +133,13 @@ def test_machine_code_is_the_naive_loop_to_the_bit_where_rounding_leaves_no_choi
 def test_changes_are_what_rows_moved_by():
     samples = drawn([19, 0, 8, 1, 30], seed=1)
     rows, heads = touched_rows(samples, ITEMS), start(5, bias=True, seed=3)
-    table = torch.randn(len(rows.ids), DIM, generator=torch.Generator().manual_seed(2))
-    moved, changed, rates = table.clone(), table.clone(), LinearRates(**RATES, together=False)
-    linear_epoch(samples, rows, moved, heads, BATCH, rates)
-    linear_epoch(samples, rows, changed, heads, BATCH, rates, changes=True)
+    public = torch.randn(ITEMS, DIM, generator=torch.Generator().manual_seed(2))
+    table, rates = public[rows.ids], LinearRates(**RATES, together=False)
+    moved = table.clone()
+    trained = linear_epoch(samples, rows, moved, heads, BATCH, rates)
+    changed, same = linear_changes(samples, rows, (public, rows.ids), heads, BATCH, rates)
     assert changed.equal(moved - table)
+    assert all(same[name].equal(trained[name]) for name in heads)
 
 
 @pytest.mark.parametrize("together", [True, False])
