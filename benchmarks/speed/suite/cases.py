@@ -182,6 +182,7 @@ def million() -> dict[str, Case]:
     data = {"users": 1_000_000, "items": 10_000, "each": EACH}
     return {"million/fedvae": {"label": "fedvae", "method": "fedvae", "data": data, "rounds": 1, "warm": 0}}
 
+
 WHY: dict[str, str] = {
     "GPFedRec with its exact graph, MovieLens-1M": "the limit of its products in float32 is above the goal on this "
     "processor, and bfloat16, which would take three times the operations for the same digits, is slower here",
