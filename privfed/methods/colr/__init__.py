@@ -33,7 +33,7 @@ METHOD = Method(
     attack_surface=NamedBlocks("factors", scores_are_logits=True),
     disclosure=ServerReads("the sum of low-rank factors of item-vector updates"),
     presets={PUBLISHED: AS_PUBLISHED},
-    clip_norms=half_of_median(upload=9.9, upload_l1=240.0),
+    clip_norms=half_of_median(upload=2.7, upload_l1=68.0),
 )
 
 __all__ = ["METHOD", "CoLRClients", "CoLRConfig", "CoLRServer"]

@@ -31,7 +31,7 @@ METHOD = Method(
     attack_surface=NamedBlocks("items", scores_are_logits=True),
     disclosure=ServerReads("the sum of item-vector updates"),
     presets={PUBLISHED: AS_PUBLISHED},
-    clip_norms=half_of_median(upload=31.0, upload_l1=1400.0),
+    clip_norms=half_of_median(upload=3.3, upload_l1=140.0),
 )
 
 __all__ = ["METHOD", "FedReconClients", "FedReconConfig"]

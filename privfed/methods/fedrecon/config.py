@@ -6,10 +6,13 @@ from privfed.methods.method import MethodConfig
 
 
 class FedReconConfig(MethodConfig):
-    """Settings; items move as FedMF's here do, and no other setting was tuned."""
+    """Settings; items move as FedMF's here do.
+
+    The rate of rebuilding was chosen on the validation parts of seven catalogues (`benchmarks.quality.defaults`).
+    """
 
     dim: int = Field(32, ge=1, description="width of user and item vectors")
-    recon_lr: float = Field(2.0, gt=0, description="learning rate of the user vector while it is rebuilt")
+    recon_lr: float = Field(0.2, gt=0, description="learning rate of the user vector while it is rebuilt")
     recon_epochs: int = Field(10, ge=1, description="passes over the samples that rebuild the user vector")
     item_lr_factor: float = Field(1.0, gt=0, description="item learning rate = this x number of items")
     epochs: int = Field(1, ge=1, description="passes over the samples that train items")
