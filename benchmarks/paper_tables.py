@@ -272,7 +272,7 @@ def searched() -> list[str]:
         before = defaults.label(method, grid[0])
         if before not in found:
             continue
-        chosen = defaults.best(found)
+        chosen = defaults.best(found, defaults.outside(method))
         shown = [f"{defaults.score(found[name]):.2f} / {min(found[name]):.2f}" for name in (before, chosen)]
         names = [f"`{name.removeprefix(method).strip()}`" for name in (before, chosen)]
         lines.append([f"`{method}`", names[0], shown[0], names[1] if chosen != before else "the same", shown[1]])

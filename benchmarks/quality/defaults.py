@@ -8,10 +8,10 @@
 A default that is chosen on one data set is a setting of that data set. Here every method gets the same budget: the
 six settings of its grid in `GRIDS`, of which the first are what was shipped before, each trained once on each catalogue
 for the 100 rounds that `privfed.run` trains by default (codes settle in 30), and measured by NDCG@20 on the validation
-part; no test part is looked at. Where the best of them lay at an edge of what they span, one or two beyond it were
-tried as well (`BEYOND`). Catalogues with more than `--users` users are cut to as many, drawn once. A setting may
-be a rule of public numbers: `density` is the share of all pairs of user and item that are training pairs, `history` the
-mean number of training items of a user.
+part; no test part is looked at. Where the best of them lay at an edge of what they
+span, one or two beyond it were tried as well (`BEYOND`); they are chosen where they are better than level. Catalogues
+with more than `--users` users are cut to as many, drawn once. A setting may be a rule of public numbers: `density` is
+the share of all pairs of user and item that are training pairs, `history` the mean number of training items of a user.
 
 The score of a setting is the geometric mean over catalogues of its NDCG@20 over that of popularity; geometric, because
 popularity is next to nothing on the shops, and a mean of ratios would be theirs alone. Among settings whose scores lie
@@ -20,12 +20,13 @@ that were kept aside: what they say is reported and chooses nothing.
 
 One process, one thread; results go to `benchmarks/results/defaults.json` after every row, and rows found there are
 not repeated. The commands above are those of the rows that are kept. UB was measured with 8,000 people after rows of
-codes with 1,000 had turned out to be noise (NDCG@20 of .000 to .006); where a setting has both, the later row counts.
+codes with 1,000 had turned out to be noise (NDCG@20 of .000 to .006); where a setting has both, the row with more
+people counts.
 """
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -230,7 +231,7 @@ def ratios(rows: Sequence[Mapping[str, Any]], method: str, data: Sequence[str]) 
     """Label of every setting of a method that was measured on all catalogues -> NDCG over popularity's on each."""
     base = {(row["data"], row["users"]): row["ndcg"] for row in rows if row["method"] == "popularity"}
     found: dict[str, dict[str, float]] = {}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: row["users"]):
         if row["method"] == method:
             found.setdefault(row["label"], {})[row["data"]] = row["ndcg"] / base[row["data"], row["users"]]
     return {name: [each[one] for one in data] for name, each in found.items() if each.keys() >= set(data)}
@@ -241,11 +242,22 @@ def score(each: Sequence[float]) -> float:
     return math.exp(sum(math.log(max(ratio, 1e-3)) for ratio in each) / len(each))
 
 
-def best(found: Mapping[str, Sequence[float]]) -> str:
-    """The setting with the best worst catalogue among those level with the best mean."""
-    top = max(map(score, found.values()))
-    level = [name for name, each in found.items() if score(each) >= (1 - LEVEL) * top]
+def best(found: Mapping[str, Sequence[float]], beyond: Collection[str] = ()) -> str:
+    """The setting with the best worst catalogue among those level with the best mean.
+
+    Those of `beyond` the grid count only where one of them is better than level with the best of the grid.
+    """
+    scores = {name: score(each) for name, each in found.items()}
+    top = max(scores.values())
+    inside = {name: scores[name] for name in found if name not in beyond}
+    kept = inside if inside and max(inside.values()) >= (1 - LEVEL) * top else scores
+    level = [name for name in kept if kept[name] >= (1 - LEVEL) * max(kept.values())]
     return max(level, key=lambda name: min(found[name]))
+
+
+def outside(method: str) -> list[str]:
+    """Labels of the settings beyond a method's grid."""
+    return [label(method, settings) for settings in BEYOND.get(method, [])]
 
 
 def leading(
@@ -263,7 +275,7 @@ def shown(rows: Sequence[Mapping[str, Any]], data: Sequence[str]) -> Iterator[st
         found = ratios(rows, method, data)
         if not found:
             continue
-        winner, before = best(found), label(method, GRIDS[method][0])
+        winner, before = best(found, outside(method)), label(method, GRIDS[method][0])
         marks = {before: " (before)", winner: " (chosen)"}
         lines = [
             [
