@@ -1,6 +1,7 @@
 """The clients of one model through the compiled loop of `kernel`: its arrays are laid out here."""
 
 from collections.abc import Mapping
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -8,8 +9,9 @@ from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from privfed.methods.hetefedrec import kernel
-from privfed.methods.hetefedrec.kernel import COLUMNS, INPUTS, LANES, Moved, Network, Outcome, Scratch, Start, padded
+from privfed.methods.hetefedrec.kernel import COLUMNS, INPUTS, LANES, PARTS, Memory, Network, Outcome, Start, padded
 from privfed.methods.hetefedrec.layout import ModelLayout
+from privfed.methods.hetefedrec.local_adam import aligned
 from privfed.methods.hetefedrec.prefix_heads import LEAK, Parameters
 from privfed.methods.hetefedrec.sampling import DistinctSamples
 from privfed.methods.hetefedrec.uploads import RowPlaces
@@ -52,9 +54,9 @@ def train_model(
         samples.labels.numpy(),
     )
     changes = torch.empty(len(clients), len(start.heads))
-    net, numbers, units = _network(layout, model, weights, steps)
-    scratch = _scratch(net, numbers, units, start)
-    kernel.train(net, start, Outcome(user.numpy(), changes.numpy(), rows.values, rows.bounds, rows.places), scratch)
+    net, packed, units = _network(layout, model, weights, steps)
+    memory = _memory(net, packed, units, int(start.counts.max()))
+    kernel.train(net, start, Outcome(user.numpy(), changes.numpy(), rows.values, rows.bounds, rows.places), memory)
     found, at = [], 0
     for head in weights:
         views = {}
@@ -65,30 +67,26 @@ def train_model(
     return found
 
 
-def _network(
-    layout: ModelLayout, model: int, weights: list[dict[str, Tensor]], steps: int
-) -> tuple[Network, int, int]:
+def _network(layout: ModelLayout, model: int, heads: list[Parameters], steps: int) -> tuple[Network, int, int]:
     """The network, and how many packed weights and units it has."""
     c, mine, widths = layout.config, layout.models[model], (*layout.config.hidden, 1)
-    offset = {name: np.zeros((len(weights), len(widths)), np.int64) for name in ("W", "b", "packed", "units")}
+    prefixes = [layout.models[head].width for head in mine.heads]
+    offsets = np.zeros((4, len(heads), len(widths)), np.int64)
     at = packed = units = 0
-    for k, head in enumerate(weights):
-        ins = layout.models[mine.heads[k]].width
+    for k, head in enumerate(heads):
+        ins = prefixes[k]
         for l, outs in enumerate(widths):
-            for kind in ("W", "b"):
-                offset[kind][k, l] = at
-                at += head[f"{kind}{l}"].numel()
-            offset["packed"][k, l], offset["units"][k, l] = packed, units
-            packed, units, ins = packed + padded(ins) * padded(outs), units + padded(outs), outs
+            weights, biases = head[f"W{l}"].numel(), head[f"b{l}"].numel()
+            offsets[:, k, l] = at, at + weights, packed, units
+            at, packed, units = at + weights + biases, packed + padded(ins) * padded(outs), units + padded(outs)
+            ins = outs
     net = Network(
-        prefixes=np.array([layout.models[head].width for head in mine.heads]),
+        prefixes=np.array(prefixes),
         widths=np.array(widths),
-        weights=offset["W"],
-        biases=offset["b"],
-        packed=offset["packed"],
-        units=offset["units"],
+        at=offsets,
+        weights=at,
+        features=mine.width + c.item_bias,
         inner=int(c.inner),
-        biased=int(c.item_bias),
         graph=kernel.ALONE if c.base == "ncf" else kernel.STAR if c.propagation == "star" else kernel.CENTRE,
         leak=np.float32(0 if c.activation == "relu" else LEAK),
         decorrelation=np.float32(c.decorrelation if mine.decorrelated else 0),
@@ -102,41 +100,37 @@ def _network(
         lr_heads=c.lr_heads,
         lr_bias=c.lr_bias,
     )
-    return net, max(packed, padded(mine.width) ** 2 if net.decorrelation else 0), units
+    # The regulariser's matrix is packed where the first layers' weights are.
+    return net, max(packed, padded(mine.width) ** 2 if mine.decorrelated else 0), units
 
 
-def _scratch(net: Network, packed: int, units: int, start: Start) -> Scratch:
-    width, heads = start.table.shape[1], len(net.prefixes)
-    blocks = -(-int(start.counts.max()) // COLUMNS)
+def _memory(net: Network, packed: int, units: int, most: int) -> Memory:
+    """Working memory for clients of at most so many rows."""
+    width, blocks, parts = int(net.prefixes[-1]), -(-most // COLUMNS), PARTS if net.adam else 2
     # A tile may reach beyond the last row, with weight 0.
-    rows = (blocks * (width + net.biased) + INPUTS) * COLUMNS
-
-    def zeros(size: int) -> Float32[np.ndarray, " size"]:
-        return np.zeros(size, np.float32)
-
-    def moved(size: int, adam: int) -> Moved:
-        return Moved(zeros(size), zeros(size), zeros(size * adam), zeros(size * adam))
-
-    return Scratch(
-        user=moved(width, net.adam_user),
-        heads=moved(len(start.heads), net.adam),
-        rows=moved(rows, net.adam),
-        labels=zeros(blocks * COLUMNS),
-        edges=zeros(blocks * COLUMNS),
-        forward=zeros(packed),
-        backward=zeros(packed),
-        sums=zeros(packed * LANES),
-        unit_sums=zeros(units * LANES),
-        feature_sums=zeros(width * LANES),
-        base=zeros(units),
-        hidden=zeros(units * COLUMNS),
-        back=zeros(units * COLUMNS),
-        vector=zeros(width),
-        vector_gradient=zeros(width),
-        spread=zeros(padded(width) * COLUMNS),
-        slopes=zeros(heads * COLUMNS),
-        inner=zeros(COLUMNS),
-        matrix=zeros(width * width),
-        mean=zeros(width),
-        deviation=zeros(width),
-    )
+    row_numbers = (blocks * net.features + INPUTS) * COLUMNS
+    sizes = {
+        "user": PARTS * width,
+        "heads": parts * net.weights,
+        "rows": parts * row_numbers,
+        "labels": blocks * COLUMNS,
+        "edges": blocks * COLUMNS,
+        "forward": packed,
+        "backward": packed,
+        "sums": packed * LANES,
+        "unit_sums": units * LANES,
+        "feature_sums": width * LANES,
+        "base": units,
+        "hidden": units * COLUMNS,
+        "back": units * COLUMNS,
+        "vector": width,
+        "vector_gradient": width,
+        "spread": padded(width) * COLUMNS,
+        "inner": len(net.prefixes) * COLUMNS,
+        "matrix": width * width if net.decorrelation else 0,
+        "mean": width,
+        "deviation": width,
+    }
+    at = dict(zip(sizes, accumulate(map(aligned, sizes.values()), initial=0), strict=False))
+    numbers = np.zeros(sum(map(aligned, sizes.values())), np.float32)
+    return Memory(numbers=numbers, row_numbers=row_numbers, packed=packed, units=units, **at)
