@@ -96,9 +96,7 @@ class HeteFedRecClients(StatefulClients):
             self.model[users[uploads[widest].flatten(1).any(1)]] = model
         self._sends[users] = True
 
-    def _alone(
-        self, clients: Tensor, message: Message, candidates: Tensor | None
-    ) -> Float[Tensor, "clients c"]:
+    def _alone(self, clients: Tensor, message: Message, candidates: Tensor | None) -> Float[Tensor, "clients c"]:
         """Train every device from the public start for `standalone_steps`, then score; nothing is kept."""
         # What it would send if it sent its own model: with it, a device scores as after any other training.
         layout = replace(self.layout, sending=tuple(range(len(self.layout.of_group))))

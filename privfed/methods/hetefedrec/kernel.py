@@ -89,8 +89,10 @@ class Memory(NamedTuple):
         row_numbers: length of a part of rows.
         labels, edges: of every row.
         forward, backward: packed weights.
+        packed: how many there are.
         sums: one sum per lane for each packed weight.
         unit_sums: for each unit, of its gradient.
+        units: how many there are.
         feature_sums: for each feature of a vector.
         base: what every unit adds to its inputs.
         hidden, back: outputs of all units `[units, COLUMNS]`, and gradients of their inputs.
@@ -99,7 +101,6 @@ class Memory(NamedTuple):
         inner: inner products `[heads, COLUMNS]`; afterwards sums of the slopes of all heads that read a segment.
         matrix: `[width, width]` of the regulariser.
         mean, deviation: of every feature.
-        end: length of it all.
     """
 
     numbers: Reals
@@ -183,9 +184,16 @@ def train(net: Network, start: Start, out: Outcome, m: Memory) -> None:
             _read_user(net, m, blocks)
             _pack(net, m)
             for b in range(blocks):
+                if net.graph == STAR:
+                    _spread(net, m, b)
+                if net.inner:
+                    _inner_products(net, m, b)
                 _forward(net, m, count, b)
                 _backward(net, m, b, alone)
-            _gradients(net, m, blocks, alone)
+                if net.inner:
+                    _inner_gradients(net, m, b, alone)
+            _gradients(net, m, alone)
+            _through_graph(net, m, blocks, alone)
             if net.decorrelation > 0 and count >= width and not alone:
                 _decorrelate(net, m, count)
             _move(net, m, blocks, t, alone)
@@ -323,37 +331,51 @@ def padded(size: int) -> int:
 @compiled
 def _tiled(i: int, o: int, ins: int) -> int:
     """Place of the weight from input i to output o."""
-    place: int = (o // OUTPUTS * ((ins + INPUTS - 1) // INPUTS) + i // INPUTS) * TILED + o % OUTPUTS * INPUTS + i % INPUTS
+    tile = o // OUTPUTS * (padded(ins) // INPUTS) + i // INPUTS
+    place: int = tile * TILED + o % OUTPUTS * INPUTS + i % INPUTS
     return place
+
+
+@compiled
+def _vectors(net: Network, m: Memory, b: int) -> int:
+    """Where the vectors of a block lie as heads read them."""
+    place: int = m.spread if net.graph == STAR else m.rows + b * net.features * COLUMNS
+    return place
+
+
+@compiled
+def _spread(net: Network, m: Memory, b: int) -> None:
+    """Spread the user's vector to the vectors of a block."""
+    n, width = m.numbers, net.prefixes[-1]
+    _copy(n, m.spread, m.rows + b * net.features * COLUMNS, width * COLUMNS)
+    for i in range(width):
+        _add(n, m.spread + i * COLUMNS, m.edges + b * COLUMNS, n[m.user + i])
+        _scale(n, m.spread + i * COLUMNS, HALF)
+
+
+@compiled
+def _inner_products(net: Network, m: Memory, b: int) -> None:
+    """Inner products of a block with the user's vector, for every head's prefix."""
+    n, x, low = m.numbers, _vectors(net, m, b), 0
+    for k in range(len(net.prefixes)):
+        # Prefixes ascend: a head's product is that of the head before and what its own segment adds.
+        product = m.inner + k * COLUMNS
+        _zero(n, product, COLUMNS)
+        if k > 0:
+            _add(n, product, product - COLUMNS, ONE)
+        for i in range(low, net.prefixes[k]):
+            if net.graph == CENTRE:
+                _add_own(n, product, x + i * COLUMNS, m.edges + b * COLUMNS, n[m.vector + i])
+            else:
+                _add(n, product, x + i * COLUMNS, n[m.vector + i])
+        low = net.prefixes[k]
 
 
 @compiled
 def _forward(net: Network, m: Memory, count: int, b: int) -> None:
     """Outputs of all units for a block, and the loss's slope at every logit."""
     n, width, heads, layers = m.numbers, net.prefixes[-1], len(net.prefixes), len(net.widths)
-    x, edges = m.rows + b * net.features * COLUMNS, m.edges + b * COLUMNS
-    bias = x + width * COLUMNS
-    if net.graph == STAR:
-        _copy(n, m.spread, x, width * COLUMNS)
-        x = m.spread
-        for i in range(width):
-            _add(n, x + i * COLUMNS, edges, n[m.user + i])
-            _scale(n, x + i * COLUMNS, HALF)
-    if net.inner:
-        low = 0
-        for k in range(heads):
-            # Prefixes ascend: a head's product is that of the head before and what its own segment adds.
-            product = m.inner + k * COLUMNS
-            if k == 0:
-                _zero(n, product, COLUMNS)
-            else:
-                _copy(n, product, product - COLUMNS, COLUMNS)
-            for i in range(low, net.prefixes[k]):
-                if net.graph == CENTRE:
-                    _add_own(n, product, x + i * COLUMNS, edges, n[m.vector + i])
-                else:
-                    _add(n, product, x + i * COLUMNS, n[m.vector + i])
-            low = net.prefixes[k]
+    x, bias = _vectors(net, m, b), m.rows + (b * net.features + width) * COLUMNS
     for k in range(heads):
         ins, below = net.prefixes[k], x
         for l in range(layers):
@@ -380,12 +402,9 @@ def _forward(net: Network, m: Memory, count: int, b: int) -> None:
 def _backward(net: Network, m: Memory, b: int, alone: bool) -> None:  # noqa: FBT001 (by position)
     """From a block's slopes to its gradient, and to the sums behind all others."""
     n, width, heads, layers = m.numbers, net.prefixes[-1], len(net.prefixes), len(net.widths)
-    values = m.rows + b * net.features * COLUMNS
-    x, gradient, edges = values, values + m.row_numbers, m.edges + b * COLUMNS
+    x, gradient = _vectors(net, m, b), m.rows + m.row_numbers + b * net.features * COLUMNS
     # A star graph spreads the user's vector to the items, so that its gradient takes theirs.
     items = not alone or net.graph == STAR
-    if net.graph == STAR:
-        x = m.spread
     if items:
         _zero(n, gradient, net.features * COLUMNS)
     for k in range(heads):
@@ -406,26 +425,32 @@ def _backward(net: Network, m: Memory, b: int, alone: bool) -> None:  # noqa: FB
                 _multiply(n, gradient, ins, back, outs, m.backward + packed)
         if net.features > width and items:
             _add(n, gradient + width * COLUMNS, m.back + net.at[UNITS, k, -1] * COLUMNS, ONE)
-    if net.inner:
-        slope = m.inner
-        _zero(n, slope, COLUMNS)
-        for k in range(heads - 1, -1, -1):
-            # A segment is read by its head and all wider ones, so slopes add up from the last.
-            _add(n, slope, m.back + net.at[UNITS, k, -1] * COLUMNS, ONE)
-            low = net.prefixes[k - 1] if k > 0 else 0
-            _dots(n, m.feature_sums + low * LANES, x + low * COLUMNS, slope, net.prefixes[k] - low)
-            for i in range(low, net.prefixes[k] if items else low):
-                if net.graph == CENTRE:
-                    _add_own_back(n, gradient + i * COLUMNS, x + i * COLUMNS, edges, slope, n[m.vector + i])
-                else:
-                    _add(n, gradient + i * COLUMNS, slope, n[m.vector + i])
 
 
 @compiled
-def _gradients(net: Network, m: Memory, blocks: int, alone: bool) -> None:  # noqa: FBT001
-    """Gradients of weights and of the user's vector from the sums of all blocks, and through the graph."""
-    n, width, block = m.numbers, net.prefixes[-1], net.features * COLUMNS
-    user = m.vector_gradient
+def _inner_gradients(net: Network, m: Memory, b: int, alone: bool) -> None:  # noqa: FBT001
+    """What inner products add to the gradient of a block, and to the sums behind that of the user's vector."""
+    n, heads, slope = m.numbers, len(net.prefixes), m.inner
+    x, gradient = _vectors(net, m, b), m.rows + m.row_numbers + b * net.features * COLUMNS
+    items = not alone or net.graph == STAR
+    _zero(n, slope, COLUMNS)
+    for k in range(heads - 1, -1, -1):
+        # A segment is read by its head and all wider ones, so slopes add up from the last.
+        _add(n, slope, m.back + net.at[UNITS, k, -1] * COLUMNS, ONE)
+        low = net.prefixes[k - 1] if k > 0 else 0
+        _dots(n, m.feature_sums + low * LANES, x + low * COLUMNS, slope, net.prefixes[k] - low)
+        for i in range(low, net.prefixes[k] if items else low):
+            if net.graph == CENTRE:
+                to, edges = gradient + i * COLUMNS, m.edges + b * COLUMNS
+                _add_own_back(n, to, x + i * COLUMNS, edges, slope, n[m.vector + i])
+            else:
+                _add(n, gradient + i * COLUMNS, slope, n[m.vector + i])
+
+
+@compiled
+def _gradients(net: Network, m: Memory, alone: bool) -> None:  # noqa: FBT001
+    """Gradients of the weights, and of the vector that heads read, from the sums of all blocks."""
+    n, width, user = m.numbers, net.prefixes[-1], m.vector_gradient
     for i in range(width):
         n[user + i] = _total(n, m.feature_sums + i * LANES)
     for k in range(len(net.prefixes)):
@@ -446,6 +471,12 @@ def _gradients(net: Network, m: Memory, blocks: int, alone: bool) -> None:  # no
                 for o in range(outs):
                     n[at + net.weights + i * outs + o] = _total(n, sums + _tiled(i, o, ins) * LANES)
             ins = outs
+
+
+@compiled
+def _through_graph(net: Network, m: Memory, blocks: int, alone: bool) -> None:  # noqa: FBT001
+    """Gradients of the user's own vector and, on a graph, of the items that it was read with."""
+    n, width, block, user = m.numbers, net.prefixes[-1], net.features * COLUMNS, m.vector_gradient
     if net.graph == STAR:
         _zero(n, m.feature_sums, width * LANES)
     for b in range(blocks if net.graph == STAR or (net.graph == CENTRE and not alone) else 0):
@@ -527,9 +558,9 @@ def _move(net: Network, m: Memory, blocks: int, t: int, alone: bool) -> None:  #
         _step(n, m.heads, net.weights, net.weights, net.adam, net.lr_heads, step)
         for b in range(blocks):
             at = m.rows + b * net.features * COLUMNS
-            _step(n, at, m.row_numbers, width * COLUMNS, net.adam, net.lr_items, step)
-            if net.features > width:
-                _step(n, at + width * COLUMNS, m.row_numbers, COLUMNS, net.adam, net.lr_bias, step)
+            size, others = width * COLUMNS, (net.features - width) * COLUMNS
+            _step(n, at, m.row_numbers, size, net.adam, net.lr_items, step)
+            _step(n, at + size, m.row_numbers, others, net.adam, net.lr_bias, step)
 
 
 @compiled

@@ -117,8 +117,8 @@ class _Table:
         counts = torch.where(held, samples.counts, 0)
         self.owner, self.ids = samples.owner, samples.items
         if int(counts.sum()) < len(self.ids):
-            keep = held[samples.owner]
-            self.owner, self.ids = self.owner[keep], self.ids[keep]
+            keep = held[samples.owner].nonzero().squeeze(1)
+            self.owner, self.ids = self.owner.index_select(0, keep), self.ids.index_select(0, keep)
         self.size, self._width = len(self.ids) * width, width
         self._held, self._start = held, counts.cumsum(0) - counts
 
