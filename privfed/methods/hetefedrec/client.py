@@ -128,15 +128,28 @@ class HeteFedRecClients(StatefulClients):
                     user[some, : mine.width] = vectors
                     outbox.put_heads(which, some, heads)
         else:
-            heads = [layout.heads(which) for which in range(len(layout.models))]
-            stacked = [self._stacked(heads[which], which, message) for which in range(len(heads))]
-            for which, tile in sample_tiles(samples, model, self.data.n_items):
-                mine, received = layout.models[which], self._received(which, tile, message, user, stacked[which])
-                training = TileTraining(self.config, heads[which], tile, received, decorrelated=mine.decorrelated)
-                trained = training.run(steps)
-                user[tile.clients, : mine.width] = trained.user[: len(tile.clients)]
-                outbox.put(which, tile, trained)
+            self._train_tiles(layout, samples, model, message, user, outbox, steps)
         return Trained(user, ClientUpdates(clients, schema, outbox.parts()))
+
+    def _train_tiles(
+        self,
+        layout: ModelLayout,
+        samples: DistinctSamples,
+        model: Tensor,
+        message: Message,
+        user: Tensor,
+        outbox: UploadBuilder,
+        steps: int,
+    ) -> None:
+        """The same tile by tile, off the processor; `user` moves in place."""
+        heads = [layout.heads(which) for which in range(len(layout.models))]
+        stacked = [self._stacked(heads[which], which, message) for which in range(len(heads))]
+        for which, tile in sample_tiles(samples, model, self.data.n_items):
+            mine, received = layout.models[which], self._received(which, tile, message, user, stacked[which])
+            training = TileTraining(self.config, heads[which], tile, received, decorrelated=mine.decorrelated)
+            trained = training.run(steps)
+            user[tile.clients, : mine.width] = trained.user[: len(tile.clients)]
+            outbox.put(which, tile, trained)
 
     def _received(self, model: int, tile: Tile, message: Message, vectors: Tensor, heads: Parameters) -> ReceivedModel:
         """The model that a tile's clients start from."""

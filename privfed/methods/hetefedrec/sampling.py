@@ -146,7 +146,7 @@ def _choose(
             continue
         done[k] = True
         negative, to = _FREE if inverse[c] else _DRAWN, first[c]
-        for item in range(n_items):
-            if kind[item] == _POSITIVE or kind[item] == negative:
-                items[to], labels[to] = item, kind[item] == _POSITIVE
+        for place in range(n_items):
+            if kind[place] == _POSITIVE or kind[place] == negative:
+                items[to], labels[to] = place, kind[place] == _POSITIVE
                 to += 1

@@ -1,6 +1,5 @@
 """The compiled loop against the tiles of torch, which are tested against autograd, and against its own promises."""
 
-import numpy as np
 import pytest
 import torch
 
@@ -51,7 +50,7 @@ def trained(w, clients):
 def test_compiled_clients_move_as_tiles_do(world, few_users, monkeypatch, settings):
     """User vectors and every block of every upload, to 2e-5 of the largest number and to a rounding of numbers near 1.
 
-    Adam divides by gradients that now and then all but cancel, which costs digits of single numbers.
+    Adam divides by gradients that now and then all but cancel, which costs digits of one number in a thousand.
     """
     found = {}
     for compiled in (True, False):
@@ -63,10 +62,11 @@ def test_compiled_clients_move_as_tiles_do(world, few_users, monkeypatch, settin
         result = trained(w, torch.arange(w.data.n_users))
         found[compiled] = {name: result.updates.stacked(name) for name in result.updates.schema}
         found[compiled]["user"] = result.user
-    share = 2e-3 if settings == "Adam" else 2e-5
     for name, wanted in found[False].items():
-        assert float(wanted.abs().max()) > 0
-        np.testing.assert_allclose(found[True][name], wanted, rtol=0, atol=share * float(wanted.abs().max()) + 2e-7)
+        most = float(wanted.abs().max())
+        assert most > 0
+        far = (found[True][name] - wanted).abs() > 2e-5 * most + 2e-7
+        assert float(far.float().mean()) <= (1e-3 if settings == "Adam" else 0), name
 
 
 @pytest.mark.parametrize("settings", ["defaults", "published", "star, user steps, an inner product"])
