@@ -67,10 +67,11 @@ def whole_gram(rows: np.ndarray) -> np.ndarray:
 
 @pytest.fixture
 def same_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiles as on the processor, linear heads step by step and whole products of histories, as kernels see on both."""
+    """Tiles as on the processor, no compiled training and whole products of histories, as kernels see on both."""
     tiles = import_module("privfed.compute.tiles")
     monkeypatch.setattr(tiles, "ACCELERATED_TILE", tiles.TILE)
     monkeypatch.setattr("privfed.methods.shared.linear_clients.compiled_for", lambda table: False)
+    monkeypatch.setattr("privfed.methods.hetefedrec.client.compiled_for", lambda table: False)
     monkeypatch.setattr("privfed.updates.symmetric.upper_gram", whole_gram)
 
 

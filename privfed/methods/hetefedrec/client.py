@@ -1,6 +1,8 @@
 """The clients of HeteFedRec and its baselines: user vectors, local training, scores."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -8,8 +10,10 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from privfed.compute.devices import on_host, placed
+from privfed.contracts import Schema
 from privfed.federation import Call, Message, Purpose, StatefulClients, Streams
 from privfed.methods.client_data import ClientData
+from privfed.methods.hetefedrec.compiled_training import train_model
 from privfed.methods.hetefedrec.config import HeteFedRecConfig
 from privfed.methods.hetefedrec.groups import assign_groups
 from privfed.methods.hetefedrec.layout import ModelLayout
@@ -17,9 +21,17 @@ from privfed.methods.hetefedrec.padding import Tile, sample_tiles
 from privfed.methods.hetefedrec.prefix_heads import Parameters, PrefixHeads
 from privfed.methods.hetefedrec.sampling import DistinctSamples, draw_distinct
 from privfed.methods.hetefedrec.scoring import Scorer
-from privfed.methods.hetefedrec.training import ReceivedModel, TileTraining, TrainedTile
+from privfed.methods.hetefedrec.training import ReceivedModel, TileTraining
 from privfed.methods.hetefedrec.uploads import UploadBuilder
+from privfed.methods.shared.linear_clients import compiled_for
 from privfed.updates import ClientUpdates
+
+
+class Trained(NamedTuple):
+    """What local training made: user vectors, and what is sent."""
+
+    user: Float[Tensor, "n width"]
+    updates: ClientUpdates
 
 
 class HeteFedRecClients(StatefulClients):
@@ -53,14 +65,10 @@ class HeteFedRecClients(StatefulClients):
             return ClientUpdates(call.clients, call.schema, [])
         round, query_id = (0, 0) if self.config.fixed_negatives else (call.round, call.query_id)
         samples = self._samples(call.clients, call.streams, round, query_id)
-        vectors = self.private.rows(call.clients)["user"]
-        outbox = UploadBuilder(self.layout, call.schema, self.model[call.clients], samples, self._sends[call.clients])
-        for model, tile, trained in self._trained(call.clients, samples, message, vectors, self.config.steps):
-            width, real = self.layout.models[model].width, len(tile.clients)
-            vectors[tile.clients, :width] = trained.user[:real]
-            outbox.put(model, tile, trained)
-        self.private.stage(call.clients, {"user": vectors})
-        return ClientUpdates(call.clients, call.schema, outbox.parts())
+        sends, steps = self._sends[call.clients], self.config.steps
+        trained = self._trained(self.layout, call.clients, call.schema, samples, message, sends, steps)
+        self.private.stage(call.clients, {"user": trained.user})
+        return trained.updates
 
     def score(
         self,
@@ -70,10 +78,10 @@ class HeteFedRecClients(StatefulClients):
         candidates: Int64[Tensor, "clients c"] | None,
     ) -> Float[Tensor, "clients c"]:
         """Logits of each client's own head on its own copy of its table."""
-        scorer = Scorer(self.layout, self.data, message)
         if not self.layout.sending:
-            return self._alone(scorer, clients, message, candidates)
+            return self._alone(clients, message, candidates)
         state = self.private.rows(clients) if updates is None else self.private.staged(clients)
+        scorer = Scorer(self.layout, self.data, message)
         return scorer.received(clients, self.model[clients], state["user"], updates, candidates)
 
     def size_as_sent(self, users: Int64[Tensor, " n"], uploads: Mapping[str, Tensor]) -> None:
@@ -88,28 +96,60 @@ class HeteFedRecClients(StatefulClients):
             self.model[users[uploads[widest].flatten(1).any(1)]] = model
         self._sends[users] = True
 
-    def _alone(
-        self, scorer: Scorer, clients: Tensor, message: Message, candidates: Tensor | None
-    ) -> Float[Tensor, "clients c"]:
+    def _alone(self, clients: Tensor, message: Message, candidates: Tensor | None) -> Float[Tensor, "clients c"]:
         """Train every device from the public start for `standalone_steps`, then score; nothing is kept."""
-        samples = self._samples(clients, self._streams, 0, 0)
-        vectors = self.private.rows(clients)["user"]
-        scores = scorer.received(clients, self.model[clients], vectors, None, candidates)
-        for model, tile, trained in self._trained(clients, samples, message, vectors, self.config.standalone_steps):
-            some = None if candidates is None else candidates[tile.clients]
-            scores[tile.clients] = scorer.trained(clients[tile.clients], model, tile, trained, some)
-        return scores
+        # What it would send if it sent its own model: with it, a device scores as after any other training.
+        layout = replace(self.layout, sending=tuple(range(len(self.layout.of_group))))
+        samples, everybody = self._samples(clients, self._streams, 0, 0), torch.ones(len(clients), dtype=torch.bool)
+        schema, steps = layout.schema(self.data.n_items), self.config.standalone_steps
+        trained = self._trained(layout, clients, schema, samples, message, everybody, steps)
+        scorer = Scorer(layout, self.data, message)
+        return scorer.received(clients, self.model[clients], trained.user, trained.updates, candidates)
 
     def _trained(
-        self, clients: Tensor, samples: DistinctSamples, message: Message, vectors: Tensor, steps: int
-    ) -> Iterator[tuple[int, Tile, TrainedTile]]:
-        """Every tile with what local training made of it."""
-        heads = [self.layout.heads(model) for model in range(len(self.layout.models))]
-        stacked = [self._stacked(heads[model], model, message) for model in range(len(heads))]
-        for model, tile in sample_tiles(samples, self.model[clients], self.data.n_items):
-            mine, received = self.layout.models[model], self._received(model, tile, message, vectors, stacked[model])
-            training = TileTraining(self.config, heads[model], tile, received, decorrelated=mine.decorrelated)
-            yield model, tile, training.run(steps)
+        self,
+        layout: ModelLayout,
+        clients: Tensor,
+        schema: Schema,
+        samples: DistinctSamples,
+        message: Message,
+        sends: Tensor,
+        steps: int,
+    ) -> Trained:
+        """Local training of all clients of a call."""
+        model, user = self.model[clients], self.private.rows(clients)["user"]
+        outbox = UploadBuilder(layout, schema, model, samples, sends)
+        if compiled_for(user):
+            for which, mine in enumerate(layout.models):
+                some = ((model == which) & (samples.counts > 0)).nonzero().squeeze(1)
+                if len(some):
+                    vectors, places = user[some, : mine.width], outbox.places(which, some)
+                    heads = train_model(layout, which, some, samples, message.shared, vectors, places, steps)
+                    user[some, : mine.width] = vectors
+                    outbox.put_heads(which, some, heads)
+        else:
+            self._train_tiles(layout, samples, model, message, user, outbox, steps)
+        return Trained(user, ClientUpdates(clients, schema, outbox.parts()))
+
+    def _train_tiles(
+        self,
+        layout: ModelLayout,
+        samples: DistinctSamples,
+        model: Tensor,
+        message: Message,
+        user: Tensor,
+        outbox: UploadBuilder,
+        steps: int,
+    ) -> None:
+        """The same tile by tile, off the processor; `user` moves in place."""
+        heads = [layout.heads(which) for which in range(len(layout.models))]
+        stacked = [self._stacked(heads[which], which, message) for which in range(len(heads))]
+        for which, tile in sample_tiles(samples, model, self.data.n_items):
+            mine, received = layout.models[which], self._received(which, tile, message, user, stacked[which])
+            training = TileTraining(self.config, heads[which], tile, received, decorrelated=mine.decorrelated)
+            trained = training.run(steps)
+            user[tile.clients, : mine.width] = trained.user[: len(tile.clients)]
+            outbox.put(which, tile, trained)
 
     def _received(self, model: int, tile: Tile, message: Message, vectors: Tensor, heads: Parameters) -> ReceivedModel:
         """The model that a tile's clients start from."""

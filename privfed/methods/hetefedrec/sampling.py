@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int64, UInt32
+from jaxtyping import Bool, Float, Float32, Int64, UInt32
 from torch import Tensor
 
+from privfed.compute.compiled import compiled
 from privfed.compute.devices import placed
 from privfed.data import Histories
 
@@ -49,69 +50,103 @@ def draw_distinct(
         users: users whose samples are drawn.
         uints: their addressed words.
     """
-    # Masks [n, items] of the called clients.
-    positive, barred = positives.mask(users), excluded.mask(users)
-    barred |= positive
-    n_items = positives.n_items
-    room = n_items - barred.sum(1)
-    wanted = np.minimum(positive.sum(1) * negatives, room)
+    if not len(users):
+        return DistinctSamples(*(placed(np.empty(0, kind)) for kind in (np.int64, np.int64, np.int64, np.float32)))
+    n_items, own, barred = positives.n_items, positives.subset(users), excluded.subset(users)
+    # Counts of distinct items: a user may have one twice.
+    known, room = _sizes(own.indptr, own.items, barred.indptr, barred.items, n_items)
+    wanted = np.minimum(known * negatives, room)
+    # Where most of what is left is wanted, what to leave out is drawn, with far fewer repeated draws.
     inverse = 2 * wanted > room
-    chosen = _distinct(barred, np.where(inverse, room - wanted, wanted), users, uints)
-    # Where most of what is left is wanted, `_distinct` chose what to leave out, with far fewer repeated draws.
-    chosen[inverse] = ~(chosen | barred)[inverse]
-    chosen |= positive
-    # Row-major, which is the promised order: client after client, items ascending.
-    at = np.flatnonzero(chosen)
-    owner, items = np.divmod(at, n_items)
-    labels = positive.reshape(-1)[at].astype(np.float32)
-    counts = chosen.sum(1)
+    target = np.where(inverse, room - wanted, wanted)
+    # m draws over all items miss a free one with probability exp(-m / items), so m = -items log(1 - target / room)
+    # find the target on average. Four deviations more, and hardly a client needs a second pass.
+    expected = -n_items * np.log1p(-np.minimum(target / np.maximum(room, 1), 0.5))
+    budget = np.ceil(expected + 4 * np.sqrt(expected) + 8).astype(np.int64)
+    counts = known + wanted
+    first = np.cumsum(counts) - counts
+    items, labels = np.empty(counts.sum(), np.int64), np.empty(counts.sum(), np.float32)
+    todo = np.flatnonzero(counts)
+    while len(todo):
+        # Words come in blocks of four; whole ones lie in one piece.
+        given = uints(users[todo].tolist(), -(-int(budget[todo].max()) // 4) * 4)
+        done = np.zeros(len(todo), np.bool_)
+        _choose(todo, given, own.indptr, own.items, barred.indptr, barred.items, n_items, target, inverse,
+                first, items, labels, done)  # fmt: skip
+        todo = todo[~done]
+        # More words begin with the same ones, so the next pass repeats these draws and goes on from there.
+        budget[todo] *= 2
+    owner = np.repeat(np.arange(len(users)), counts)
     return DistinctSamples(*(placed(x) for x in (counts, owner, items, labels)))
 
 
-def _distinct(
-    barred: Bool[np.ndarray, "n items"],
-    target: Int64[np.ndarray, "n"],
-    users: Int64[np.ndarray, "n"],
-    words: Words,
-) -> Bool[np.ndarray, "n items"]:
-    """`target[i]` distinct items of client i outside `barred`, each set of that size equally likely."""
-    n_items = barred.shape[1]
-    chosen = np.zeros_like(barred)
-    first = np.empty(barred.size, np.int32)
-    room = np.maximum(n_items - barred.sum(1), 1)
-    # m draws over all items miss a free one with probability exp(-m / items), so m = -items log(1 - target / room)
-    # find the target on average. Four deviations more, and hardly a client needs a second pass.
-    expected = -n_items * np.log1p(-np.minimum(target / room, 0.5))
-    budget = np.ceil(expected + 4 * np.sqrt(expected) + 8).astype(np.int64)
-    todo = np.flatnonzero(target)
-    while len(todo):
-        given = words(users[todo].tolist(), int(budget[todo].max()))
-        owner = np.repeat(todo, budget[todo])
-        place = np.repeat(np.arange(len(todo)), budget[todo])
-        # Words are 32 bits, so a word times the number of items needs 64.
-        drawn = given[place, _ranks(budget[todo])].astype(np.uint64) * np.uint64(n_items) >> np.uint64(32)
-        key = owner * n_items + drawn.astype(np.int64)
-        key = key[~barred.reshape(-1)[key]]
-        order = np.arange(len(key), dtype=np.int32)
-        # Written backwards, so the earliest draw of every (client, item) stays. Only entries just written are read, so
-        # `first` needs no clearing between passes, and repeats are found without a sort.
-        first[key[::-1]] = order[::-1]
-        key = key[first[key] == order]
-        owner = key // n_items
-        found = np.bincount(owner, minlength=len(target))[todo]
-        enough = np.zeros(len(target), dtype=bool)
-        enough[todo] = found >= target[todo]
-        # `key` is still in the order of the draws, so this is the set that drawing one at a time would have made.
-        keep = enough[owner] & (_ranks(found) < target[owner])
-        chosen.reshape(-1)[key[keep]] = True
-        todo = todo[~enough[todo]]
-        # More words begin with the same ones, so the next pass repeats these draws and goes on from there.
-        budget[todo] *= 2
-    return chosen
+_FREE, _POSITIVE, _BARRED, _DRAWN = range(4)
 
 
-def _ranks(counts: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "total"]:
-    """0, 1, ... within every run of the given lengths."""
-    first = np.repeat(np.cumsum(counts) - counts, counts)
-    ranks: np.ndarray = np.arange(len(first)) - first
-    return ranks
+@compiled
+def _sizes(
+    own: Int64[np.ndarray, " offsets"],
+    own_items: Int64[np.ndarray, " positives"],
+    barred: Int64[np.ndarray, " offsets"],
+    barred_items: Int64[np.ndarray, " excluded"],
+    n_items: int,
+) -> tuple[Int64[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
+    """Positives of every client, and items that are neither positive nor excluded."""
+    n = len(own) - 1
+    known, room = np.zeros(n, np.int64), np.full(n, n_items)
+    # The client, plus 1, that met an item last: so nothing has to be cleared between them.
+    met = np.zeros(n_items, np.int64)
+    for c in range(n):
+        for at in range(own[c], own[c + 1]):
+            new = met[own_items[at]] != c + 1
+            known[c] += new
+            room[c] -= new
+            met[own_items[at]] = c + 1
+        for at in range(barred[c], barred[c + 1]):
+            room[c] -= met[barred_items[at]] != c + 1
+            met[barred_items[at]] = c + 1
+    return known, room
+
+
+@compiled
+def _choose(
+    clients: Int64[np.ndarray, " k"],
+    words: UInt32[np.ndarray, "k count"],
+    own: Int64[np.ndarray, " offsets"],
+    own_items: Int64[np.ndarray, " positives"],
+    barred: Int64[np.ndarray, " offsets"],
+    barred_items: Int64[np.ndarray, " excluded"],
+    n_items: int,
+    target: Int64[np.ndarray, " n"],
+    inverse: Bool[np.ndarray, " n"],
+    first: Int64[np.ndarray, " n"],
+    items: Int64[np.ndarray, " samples"],
+    labels: Float32[np.ndarray, " samples"],
+    done: Bool[np.ndarray, " k"],
+) -> None:
+    """Samples of the clients whose words are enough: `target` distinct free items, or all free items but these."""
+    kind = np.empty(n_items, np.uint8)
+    for k in range(len(clients)):
+        c = clients[k]
+        kind[:] = _FREE
+        for at in range(barred[c], barred[c + 1]):
+            kind[barred_items[at]] = _BARRED
+        for at in range(own[c], own[c + 1]):
+            kind[own_items[at]] = _POSITIVE
+        left = target[c]
+        for word in words[k]:
+            if left == 0:
+                break
+            # A word is below 2^32, so this is uniform on the items but for a bias below items / 2^32.
+            item = (np.int64(word) * n_items) >> 32
+            if kind[item] == _FREE:
+                kind[item] = _DRAWN
+                left -= 1
+        if left:
+            continue
+        done[k] = True
+        negative, to = _FREE if inverse[c] else _DRAWN, first[c]
+        for place in range(n_items):
+            if kind[place] == _POSITIVE or kind[place] == negative:
+                items[to], labels[to] = place, kind[place] == _POSITIVE
+                to += 1

@@ -15,9 +15,7 @@ from privfed.compute.tiles import TILE
 from privfed.federation import Message
 from privfed.methods.client_data import ClientData
 from privfed.methods.hetefedrec.layout import ModelLayout
-from privfed.methods.hetefedrec.padding import Tile
 from privfed.methods.hetefedrec.star_graph import edges, gather, propagate
-from privfed.methods.hetefedrec.training import TrainedTile
 from privfed.updates import ClientUpdates
 
 _NUMBERS_AT_ONCE = 2**21
@@ -69,28 +67,6 @@ class Scorer:
                 None if candidates is None else candidates[some],
             )  # fmt: skip
         return scores
-
-    def trained(
-        self,
-        users: Int64[Tensor, " n"],
-        model: int,
-        tile: Tile,
-        trained: TrainedTile,
-        candidates: Int64[Tensor, "n c"] | None,
-    ) -> Float[Tensor, "n c"]:
-        """Logits of a tile's clients right after training that was never sent."""
-        real = len(users)
-        table, bias = self._tables(model, real)
-        existing = tile.real[:real]
-        lane, items = existing.nonzero()[:, 0], tile.items[:real][existing]
-        table[lane, items] += trained.rows[:real].transpose(1, 2)[existing]
-        if bias is not None and trained.bias is not None:
-            bias[lane, items] += trained.bias[:real][existing]
-        weights = {
-            name: value + trained.heads[-1][name][:real]
-            for name, value in self.layout.head_of(self.message.shared, model).items()
-        }
-        return self._logits(model, users, trained.user[:real], table, bias, weights, candidates)
 
     def _portions(self, model: Tensor) -> Iterator[tuple[int, Tensor]]:
         for which, mine in enumerate(self.layout.models):

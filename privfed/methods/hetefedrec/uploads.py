@@ -1,7 +1,11 @@
 """What a chunk of clients uploads: tiles are trained in any order, parts leave in the order of the clients."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float, Float32, Int64
 from torch import Tensor
 
 from privfed.contracts import Schema
@@ -10,6 +14,21 @@ from privfed.methods.hetefedrec.padding import Tile
 from privfed.methods.hetefedrec.sampling import DistinctSamples
 from privfed.methods.hetefedrec.training import TrainedTile
 from privfed.updates import Dense, Part, Rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowPlaces:
+    """Where rows of clients of one model go.
+
+    Attributes:
+        values: of all tables, one table after another.
+        bounds: first column of each of the model's segments, and the end; item biases are a column behind the others.
+        places: where a client's part of every segment begins, row after row; -1 where it is not sent.
+    """
+
+    values: Float32[np.ndarray, " numbers"]
+    bounds: Int64[np.ndarray, " ends"]
+    places: Int64[np.ndarray, "segments n"]
 
 
 class UploadBuilder:
@@ -39,8 +58,28 @@ class UploadBuilder:
 
         tables = {s.block: s.holders for s in layout.segments} | layout.biases
         self._tables = {name: _Table(held(holders), samples, schema[name].shape[1]) for name, holders in tables.items()}
+        self._values = torch.empty(sum(table.size for table in self._tables.values()))
+        at = 0
+        for table in self._tables.values():
+            table.lie_in(self._values, at)
+            at += table.size
         shapes = [layout.head(head).head(0).shapes() for head in range(len(layout.models))]
         self._heads = [_Head(held(layout.head_holders(head)), shape) for head, shape in enumerate(shapes)]
+
+    def places(self, model: int, clients: Int64[Tensor, " k"]) -> RowPlaces:
+        """Where rows of clients of a model go."""
+        segments = self._layout.held(model)
+        tables, bounds = [self._tables[s.block] for s in segments], [0, *(s.stop for s in segments)]
+        if self._layout.config.item_bias:
+            tables.append(self._tables[self._layout.bias_name(model)])
+            bounds.append(bounds[-1] + 1)
+        places = torch.stack([table.places(clients) for table in tables])
+        return RowPlaces(self._values.numpy(), np.array(bounds), places.numpy())
+
+    def put_heads(self, model: int, clients: Int64[Tensor, " k"], heads: Sequence[Mapping[str, Tensor]]) -> None:
+        """Keep the heads of clients of a model."""
+        for head, weights in zip(self._layout.models[model].heads, heads, strict=True):
+            self._heads[head].put(clients, weights)
 
     def put(self, model: int, tile: Tile, trained: TrainedTile) -> None:
         """Keep one tile's updates."""
@@ -53,8 +92,7 @@ class UploadBuilder:
         if trained.bias is not None:
             moved = trained.bias[:real][existing].unsqueeze(1)
             self._tables[self._layout.bias_name(model)].put(owner, rank, moved)
-        for head, weights in zip(self._layout.models[model].heads, trained.heads, strict=True):
-            self._heads[head].put(tile.clients, weights)
+        self.put_heads(model, tile.clients, trained.heads)
 
     def parts(self) -> list[Part]:
         """Everything that was kept, and the counts that the schema declares."""
@@ -76,11 +114,21 @@ class _Table:
     """Rows of one block, those of every holder one after the other."""
 
     def __init__(self, held: Bool[Tensor, " n"], samples: DistinctSamples, width: int) -> None:
-        keep = held[samples.owner]
-        self.owner, self.ids = samples.owner[keep], samples.items[keep]
-        self.values = torch.empty(len(self.ids), width)
         counts = torch.where(held, samples.counts, 0)
+        self.owner, self.ids = samples.owner, samples.items
+        if int(counts.sum()) < len(self.ids):
+            keep = held[samples.owner].nonzero().squeeze(1)
+            self.owner, self.ids = self.owner.index_select(0, keep), self.ids.index_select(0, keep)
+        self.size, self._width = len(self.ids) * width, width
         self._held, self._start = held, counts.cumsum(0) - counts
+
+    def lie_in(self, values: Float[Tensor, " numbers"], at: int) -> None:
+        """Keep values in a part of that tensor."""
+        self.values, self._at = values[at : at + self.size].view(-1, self._width), at
+
+    def places(self, clients: Int64[Tensor, " k"]) -> Int64[Tensor, " k"]:
+        """Where a client's values begin in that tensor; -1 of clients that do not send."""
+        return torch.where(self._held[clients], self._at + self._start[clients] * self._width, -1)
 
     def put(self, owner: Int64[Tensor, " k"], rank: Int64[Tensor, " k"], rows: Float[Tensor, "k width"]) -> None:
         """Row `rank[j]` of client `owner[j]`; rows of clients that do not send are dropped."""
@@ -98,7 +146,7 @@ class _Head:
         self.values = {name: torch.empty(len(self.owner), *shape) for name, shape in shapes.items()}
         self._held, self._place = held, held.cumsum(0) - 1
 
-    def put(self, clients: Int64[Tensor, " k"], weights: dict[str, Tensor]) -> None:
+    def put(self, clients: Int64[Tensor, " k"], weights: Mapping[str, Tensor]) -> None:
         """Weights of a tile, whose first k clients are `clients`; those of clients that do not send are dropped."""
         keep = self._held[clients].nonzero().squeeze(1)
         for name, values in self.values.items():
