@@ -155,7 +155,9 @@ class Scratch(NamedTuple):
         trained: values of slots.
         slots: numbers of the touched ones. No entries on devices that keep all.
         slot_position: where a slot is kept, plus 1; 0 where it is not. No entries on devices that keep all.
-        begin, end: places of each table's slots so far.
+        begin, end: places of each table's slots so far. Here and in the two above, a row counts as one slot where slots
+            are not hashed.
+        listed: entries of each table's list so far.
         user: what the user adds to the first layer.
         scale: weights of the product of rows, times the user's row.
         totals: of the product's rows, weighted by slopes.
@@ -182,6 +184,7 @@ class Scratch(NamedTuple):
     slot_position: Whole
     begin: Whole
     end: Whole
+    listed: Whole
     user: Real
     scale: Real
     totals: Real
@@ -198,20 +201,21 @@ class Scratch(NamedTuple):
     slopes: Real
 
 
-@compiled
+@compiled(borrow=True)
 def train(
     net: Network, layout: DenseLayout, known: KnownInteractions, stored: Stored, changes: Changes, s: Scratch
 ) -> None:
     """Train every client, and list what changed."""
     # A pair takes two columns: a block holds 64 ratings, or 32 positives with their negatives.
     block = COLUMNS // (1 + net.pairs)
-    listed = np.zeros(len(net.kept), np.int64)
+    run = _run(net, stored)
+    _fill(s.listed, 0)
     # Once for all clients: `_adam` empties every gradient that it has used.
     _fill(s.dense_gradient, 0)
     for c in range(len(known.counts)):
         n = known.counts[c]
         d = changes.dense[c]
-        whole = _start(stored, s, changes.room[c])
+        whole = _start(stored, s, changes.room[c], run)
         # Moments are fresh for each client; those of a slot are set to 0 when the slot is taken up.
         _fill(s.dense_first, 0)
         _fill(s.dense_second, 0)
@@ -238,7 +242,7 @@ def train(
                 size = net.lr / (1 - BETA1**step)
                 root = 1 / np.sqrt(1 - BETA2**step)
                 for t in range(len(net.kept)):
-                    kept = slice(s.begin[t], s.end[t])
+                    kept = slice(s.begin[t] * run, s.end[t] * run)
                     _adam(
                         s.trained[kept], s.gradient[kept], s.first_moment[kept], s.second_moment[kept], size, root
                     )
@@ -246,26 +250,26 @@ def train(
             # An epoch's words: the key of its order, then one word for the negative of each sample.
             word += KEY_WORDS + n
         for t in range(len(net.kept)):
-            changes.counts[c, t] = s.end[t] - s.begin[t]
-            _list(stored, s, t, changes.slots[t, listed[t] :], changes.values[t, listed[t] :], whole)
-            listed[t] += changes.counts[c, t]
+            changes.counts[c, t] = (s.end[t] - s.begin[t]) * run
+            _list(stored, s, t, run, changes.slots[t, s.listed[t] :], changes.values[t, s.listed[t] :], whole)
+            s.listed[t] += changes.counts[c, t]
 
 
-@compiled
+@compiled(borrow=True)
 def add_entries(total: Real, slots: Whole, values: Real) -> None:
     """total[slots[j]] += values[j], in order."""
     for j in range(len(slots)):
         total[np.uint32(slots[j])] += values[j]
 
 
-@compiled
-def _start(stored: Stored, s: Scratch, room: Whole) -> bool:
+@compiled(borrow=True)
+def _start(stored: Stored, s: Scratch, room: Whole, run: int) -> bool:
     """Take over all slots where the device keeps them all, else none; returns whether it does."""
     whole = room.sum() == len(stored.values)
     begin = 0
     for t in range(len(room)):
         s.begin[t] = begin
-        begin += room[t]
+        begin += room[t] // run
         s.end[t] = begin if whole else s.begin[t]
     if whole:
         # Every slot is kept, so a slot's number is also its position and `slot_position` is not needed.
@@ -277,20 +281,22 @@ def _start(stored: Stored, s: Scratch, room: Whole) -> bool:
     return whole
 
 
-@compiled
-def _list(stored: Stored, s: Scratch, t: int, slots: Whole, values: Real, whole: bool) -> None:
+@compiled(borrow=True)
+def _list(stored: Stored, s: Scratch, t: int, run: int, slots: Whole, values: Real, whole: bool) -> None:
     """List the slots of a table and how they changed; the device forgets them."""
     begin, offset = s.begin[t], stored.offset[t]
-    for j in range(s.end[t] - begin):
-        slot = begin + j if whole else np.int64(s.slots[begin + j])
-        slots[j] = slot - offset
-        values[j] = s.trained[begin + j] - stored.values[slot]
+    for place in range(begin, s.end[t]):
+        number = place if whole else np.int64(s.slots[place])
+        for j in range(run):
+            entry = (place - begin) * run + j
+            slots[entry] = number * run + j - offset
+            values[entry] = s.trained[place * run + j] - stored.values[number * run + j]
         # Only this client's entries: to clear the whole map would cost more than a small client's training.
         if not whole:
-            s.slot_position[slot] = 0
+            s.slot_position[number] = 0
 
 
-@compiled
+@compiled(borrow=True)
 def _draw(
     net: Network, known: KnownInteractions, s: Scratch, c: int, first: int, length: int, columns: int, word: int
 ) -> None:
@@ -306,6 +312,7 @@ def _draw(
     while (1 << bits) < n:
         bits += 1
     mask, fold = (1 << bits) - 1, max(1, bits // 2)
+    words, items = known.uints[c, word:], known.items[begin : begin + n]
     barred = known.barred[known.barred_starts[c] : known.barred_starts[c] + known.barred_counts[c]]
     for j in range(length):
         # int64 throughout: with n below 2^31 the products below stay under 2^62.
@@ -314,24 +321,24 @@ def _draw(
             # Cycle walking: a bijection of [0, 2^bits) that is repeated until it lands below n is one of [0, n).
             while True:
                 for k in range(ROUNDS):
-                    odd = np.int64(known.uints[c, word + 2 * k]) | 1
-                    plus = np.int64(known.uints[c, word + 2 * k + 1])
+                    odd = np.int64(words[2 * k]) | 1
+                    plus = np.int64(words[2 * k + 1])
                     # Multiplication carries low bits upwards only; the fold brings the upper ones down again.
                     place = (place * (odd & mask) + (plus & mask)) & mask
                     place ^= place >> fold
                 if place < n:
                     break
         s.samples[j] = begin + place
-        s.items[_column(net, j, 0)] = known.items[s.samples[j]]
+        s.items[_column(net, j, 0)] = items[place]
         if net.pairs:
             # word / 2^32 times the number of allowed items, as a shift: no modulo, and a bias below items / 2^32.
-            x = (np.int64(known.uints[c, word + KEY_WORDS + first + j]) * (known.n_items - len(barred))) >> 32
+            x = (np.int64(words[KEY_WORDS + first + j]) * (known.n_items - len(barred))) >> 32
             # barred[k] - k allowed items lie below barred[k], so bisection finds how many barred ones to skip. Halves
             # are taken without a branch, which a processor would guess wrong every other time.
             low, left = 0, len(barred)
             while left > 0:
                 half = (left + 1) // 2
-                skipped = barred[low + half - 1] - (low + half - 1) <= x
+                skipped = barred[np.uint64(low + half - 1)] - (low + half - 1) <= x
                 low += half if skipped else 0
                 left = left - half if skipped else half - 1
             s.items[_column(net, j, 1)] = x + low
@@ -340,70 +347,69 @@ def _draw(
             s.items[_column(net, j, side)] = s.items[_column(net, 0, side)]
 
 
-@compiled
+@compiled(borrow=True)
 def _column(net: Network, j: int, side: int) -> int:
     """Column of sample j of a block: side 0 for the positive, 1 for its negative."""
     # A pair's slopes -s and s fall in the same lane, one right after the other, so sums return to what they were.
     return (j // LANES * (1 + net.pairs) + side) * LANES + j % LANES
 
 
-@compiled
+@compiled(borrow=True)
+def _run(net: Network, stored: Stored) -> int:
+    """Slots that follow each other and are taken up together: a row, where slots are not hashed."""
+    return 1 if stored.slots.shape[1] else net.kept[0]
+
+
+@compiled(borrow=True)
 def _gather(net: Network, stored: Stored, s: Scratch, columns: int, whole: bool) -> None:
     """Gather the stored values of every column, taking up slots on their first touch."""
-    signed = stored.signs.shape[1] > 0
+    signed, run = stored.signs.shape[1] > 0, _run(net, stored)
     for t in range(len(net.kept)):
         kept, fresh = net.kept[t], s.end[t]
-        _find(stored, s, t, kept, columns, whole)
-        for j in range(fresh, s.end[t]):
-            s.trained[j] = stored.values[s.slots[j]]
-            s.gradient[j] = 0
-            s.first_moment[j] = 0
-            s.second_moment[j] = 0
+        _find(stored, s, t, kept // run, run, columns, whole)
+        for place in range(fresh, s.end[t]):
+            for j in range(run):
+                slot = np.int64(s.slots[place]) * run + j
+                s.trained[place * run + j] = stored.values[slot]
+                s.gradient[place * run + j] = 0
+                s.first_moment[place * run + j] = 0
+                s.second_moment[place * run + j] = 0
         for k in range(kept):
+            places, later, values = s.places[t, k // run], np.uint64(k % run), s.values[t, k]
             for column in range(columns):
-                s.values[t, k, column] = s.trained[s.places[t, k, column]]
-                if signed:
-                    # Kept for `_scatter`, which would otherwise look the element up again.
-                    s.signs[t, k, column] = stored.signs[t, np.int64(s.items[column]) * kept + k]
-                    s.values[t, k, column] *= s.signs[t, k, column]
+                values[column] = s.trained[places[column] + later]
+            if signed:
+                # Kept for `_scatter`, which would otherwise look the element up again.
+                signs = s.signs[t, k]
+                for column in range(columns):
+                    signs[column] = stored.signs[t, np.int64(s.items[column]) * kept + k]
+                    values[column] *= signs[column]
 
 
-@compiled
-def _find(stored: Stored, s: Scratch, t: int, kept: int, columns: int, whole: bool) -> None:
-    """Where the stored values of every column are kept; slots that are not yet are added to the list."""
-    offset, end, hashed = stored.offset[t], s.end[t], stored.slots.shape[1] > 0
+@compiled(borrow=True)
+def _find(stored: Stored, s: Scratch, t: int, runs: int, run: int, columns: int, whole: bool) -> None:
+    """Where the stored values of every column are kept; runs that are not yet are added to the list."""
+    offset, end, hashed = stored.offset[t] // run, s.end[t], stored.slots.shape[1] > 0
+    places, numbers, slots, positions = s.places[t], stored.slots[t], s.slots, s.slot_position
     for column in range(columns):
-        element = np.int64(s.items[column]) * kept
-        if hashed:
-            for k in range(kept):
-                slot = offset + stored.slots[t, element + k]
-                place = np.int64(slot)
-                if not whole:
-                    # Positions are stored plus 1, so that an array of zeros is an empty map. No branch: whether a
-                    # hashed slot is new is left to chance.
-                    position = np.int64(s.slot_position[slot])
-                    place = position - 1 if position > 0 else end
-                    end += position == 0
-                    s.slots[place] = slot
-                    s.slot_position[slot] = place + 1
-                s.places[t, k, column] = place
-        else:
-            # A row's slots follow each other, and are taken up together: the first tells of all.
-            place = offset + element
+        first = np.int64(s.items[column]) * runs
+        for k in range(runs):
+            # Unsigned: what may be negative is compared with 0 before it is an index.
+            number = np.uint64(offset + (np.int64(numbers[np.uint64(first + k)]) if hashed else first))
+            place = np.int64(number)
             if not whole:
-                place = np.int64(s.slot_position[offset + element]) - 1
-                if place < 0:
-                    place = end
-                    end += kept
-                    s.slot_position[offset + element] = place + 1
-                    for k in range(kept):
-                        s.slots[place + k] = offset + element + k
-            for k in range(kept):
-                s.places[t, k, column] = place + k
+                # Positions are stored plus 1, so that an array of zeros is an empty map. No branch: whether a slot is
+                # new is left to chance.
+                position = np.int64(positions[number])
+                place = position - 1 if position > 0 else end
+                end += position == 0
+                slots[np.uint64(place)] = number
+                positions[number] = place + 1
+            places[k, column] = place * run
     s.end[t] = end
 
 
-@compiled
+@compiled(borrow=True)
 def _begin_step(net: Network, at: DenseLayout, d: Real, s: Scratch) -> None:
     """What is the same in all columns of a minibatch: the user's parts of the first layer and of the product."""
     dim, width = net.dim, net.widths[1]
@@ -418,7 +424,7 @@ def _begin_step(net: Network, at: DenseLayout, d: Real, s: Scratch) -> None:
         s.totals[i] = 0
 
 
-@compiled
+@compiled(borrow=True)
 def _forward(net: Network, at: DenseLayout, d: Real, s: Scratch, columns: int) -> None:
     """Rows, hidden layers and scores of all columns."""
     dim, widths, last = net.dim, net.widths, len(net.widths) - 2
@@ -439,7 +445,7 @@ def _forward(net: Network, at: DenseLayout, d: Real, s: Scratch, columns: int) -
         _multiply(s.scores, 1, s.rows[1], dim, s.scale, 0, 0, 1, columns)
 
 
-@compiled
+@compiled(borrow=True)
 def _rows(net: Network, at: DenseLayout, d: Real, s: Scratch, columns: int) -> None:
     """Item rows from stored values; columns of a table that a device does not keep stay 0."""
     for t in range(len(net.kept)):
@@ -455,7 +461,7 @@ def _rows(net: Network, at: DenseLayout, d: Real, s: Scratch, columns: int) -> N
             _multiply(s.rows[t], net.dim, s.values[t], kept, d, factors, 1, net.dim, columns)
 
 
-@compiled
+@compiled(borrow=True)
 def _slopes(net: Network, known: KnownInteractions, s: Scratch, length: int, columns: int, batch: int) -> None:
     """Gradients of the minibatch's mean loss by the block's scores."""
     real = s.scores.dtype.type
@@ -477,7 +483,7 @@ def _slopes(net: Network, known: KnownInteractions, s: Scratch, length: int, col
             s.slopes[0, j] = 2 * (s.scores[0, j] - known.targets[s.samples[j]]) * share
 
 
-@compiled
+@compiled(borrow=True)
 def _backward(net: Network, at: DenseLayout, d: Real, s: Scratch, columns: int) -> None:
     """Add the block's part of the gradients of all dense numbers but the user's; leave those of item rows."""
     dim, widths, last, g = net.dim, net.widths, len(net.widths) - 2, s.dense_gradient
@@ -507,7 +513,7 @@ def _backward(net: Network, at: DenseLayout, d: Real, s: Scratch, columns: int) 
         _multiply(s.row_gradients[1], dim, s.slopes, 1, s.scale, 0, 1, 0, columns)
 
 
-@compiled
+@compiled(borrow=True)
 def _back_to_stored(net: Network, at: DenseLayout, d: Real, s: Scratch, columns: int) -> None:
     """From gradients of item rows to those of stored values and factors."""
     dim, g = net.dim, s.dense_gradient
@@ -525,7 +531,7 @@ def _back_to_stored(net: Network, at: DenseLayout, d: Real, s: Scratch, columns:
                 _copy(values[k, :columns], s.row_gradients[t, k, :columns])
 
 
-@compiled
+@compiled(borrow=True)
 def _user(net: Network, at: DenseLayout, d: Real, s: Scratch) -> None:
     """Gradients of the user's rows and of the weights that meet them, from the minibatch's totals."""
     dim, width, g = net.dim, net.widths[1], s.dense_gradient
@@ -542,20 +548,21 @@ def _user(net: Network, at: DenseLayout, d: Real, s: Scratch) -> None:
             g[at.product + i] = d[dim + i] * s.totals[i]
 
 
-@compiled
+@compiled(borrow=True)
 def _scatter(net: Network, stored: Stored, s: Scratch, columns: int) -> None:
     """Add the gradients of each column's stored values to those of their slots."""
-    signed = stored.signs.shape[1] > 0
+    signed, run = stored.signs.shape[1] > 0, _run(net, stored)
     for t in range(len(net.kept)):
         for k in range(net.kept[t]):
+            places, later, values = s.places[t, k // run], np.uint64(k % run), s.values[t, k]
+            if signed:
+                for column in range(columns):
+                    values[column] *= s.signs[t, k, column]
             for column in range(columns):
-                value = s.values[t, k, column]
-                if signed:
-                    value *= s.signs[t, k, column]
-                s.gradient[s.places[t, k, column]] += value
+                s.gradient[places[column] + later] += values[column]
 
 
-@compiled
+@compiled(borrow=True)
 def _adam(p: Real, gradient: Real, first: Real, second: Real, size: float, root: float) -> None:
     """One step of Adam on all of `p`, which also empties their gradients.
 
@@ -582,7 +589,7 @@ def _adam(p: Real, gradient: Real, first: Real, second: Real, size: float, root:
         gradient[j] = 0
 
 
-@compiled
+@compiled(borrow=True)
 def _multiply(
     out: Real, rows: int, x: Real, terms: int, weights: Real, at: int, by_row: int, by_term: int, columns: int
 ) -> None:
@@ -611,7 +618,7 @@ def _multiply(
             store(out, (o, first), h)
 
 
-@compiled
+@compiled(borrow=True)
 def _products(
     g: Real, at: int, by_x: int, by_y: int, x: Real, n_x: int, y: Real, n_y: int, columns: int
 ) -> None:
@@ -641,7 +648,7 @@ def _products(
             g[at + i * by_x + o * by_y] += total(h)
 
 
-@compiled
+@compiled(borrow=True)
 def _sums(g: Real, at: int, x: Real, rows: int, columns: int) -> None:
     """g[at + i] += the sum of x[i], lane by lane as in `_products`."""
     for i in range(rows):
@@ -651,31 +658,31 @@ def _sums(g: Real, at: int, x: Real, rows: int, columns: int) -> None:
         g[at + i] += total(h)
 
 
-@compiled
+@compiled(borrow=True)
 def _clear(out: Real, rows: int, columns: int) -> None:
     for i in range(rows):
         _fill(out[i, :columns], 0)
 
 
-@compiled
+@compiled(borrow=True)
 def _fill(out: Real, value: float) -> None:
     for j in range(len(out)):
         out[j] = value
 
 
-@compiled
+@compiled(borrow=True)
 def _copy(out: Real, x: Real) -> None:
     for j in range(len(out)):
         out[j] = x[j]
 
 
-@compiled
+@compiled(borrow=True)
 def _rectify(h: Real) -> None:
     for j in range(len(h)):
         h[j] = max(h[j], h.dtype.type(0))
 
 
-@compiled
+@compiled(borrow=True)
 def _mask(back: Real, h: Real) -> None:
     for j in range(len(back)):
         back[j] = back[j] if h[j] > 0 else h.dtype.type(0)

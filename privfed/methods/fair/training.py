@@ -291,6 +291,7 @@ def scratch_for(
         slot_position=np.zeros(places, np.int32),
         begin=np.zeros(tables, np.int64),
         end=np.zeros(tables, np.int64),
+        listed=np.zeros(tables, np.int64),
         user=zeros(int(net.widths[1])),
         scale=zeros(net.dim),
         totals=zeros(net.dim),
