@@ -32,6 +32,10 @@ ROUNDS = 4
 KEY_WORDS = 2 * ROUNDS
 """Random words that order one epoch; one more for each of its samples draws the negative."""
 
+SAME, NEXT = np.int64(0), np.int64(1)
+"""Steps between weights. As plain literals they would be types of their own, and whatever takes them compiled for each.
+"""
+
 Real = NDArray[np.floating]
 Whole = NDArray[np.integer]
 
@@ -219,7 +223,7 @@ def train(
         # Moments are fresh for each client; those of a slot are set to 0 when the slot is taken up.
         _fill(s.dense_first, 0)
         _fill(s.dense_second, 0)
-        word, step = 0, 0
+        word, step = np.int64(0), 0
         for _ in range(net.epochs):
             for start in range(0, n, net.batch):
                 end = min(n, start + net.batch)
@@ -431,18 +435,18 @@ def _forward(net: Network, at: DenseLayout, d: Real, s: Scratch, columns: int) -
     _rows(net, at, d, s, columns)
     for l in range(last + 1):
         # Weights are input-first, [widths[l], widths[l + 1]] from at.weights[l] on; the user's come first.
-        width, h = widths[l + 1], s.hidden[l]
-        inputs, above = (dim, s.rows[0]) if l == 0 else (widths[l], s.hidden[l - 1])
+        width = widths[l + 1]
+        h, x = s.hidden[l, :width], s.rows[0] if l == 0 else s.hidden[l - 1, : widths[l]]
         weight = at.weights[l] + (dim * width if l == 0 else 0)
         for o in range(width):
             _fill(h[o, :columns], s.user[o] if l == 0 else d[at.biases[l] + o])
-        _multiply(h, width, above, inputs, d, weight, 1, width, columns)
+        _multiply(h, x, d, weight, NEXT, width, columns)
         for o in range(width):
             _rectify(h[o, :columns])
     _fill(s.scores[0, :columns], d[at.bias] if net.bias else 0.0)
-    _multiply(s.scores, 1, s.hidden[last], widths[last + 1], d, at.last, 0, 1, columns)
+    _multiply(s.scores, s.hidden[last, : widths[last + 1]], d, at.last, SAME, NEXT, columns)
     if net.product:
-        _multiply(s.scores, 1, s.rows[1], dim, s.scale, 0, 0, 1, columns)
+        _multiply(s.scores, s.rows[1], s.scale, SAME, SAME, NEXT, columns)
 
 
 @compiled(borrow=True)
@@ -458,7 +462,7 @@ def _rows(net: Network, at: DenseLayout, d: Real, s: Scratch, columns: int) -> N
         if net.factored:
             # rows[t, i, column] = sum_k factor[t, k, i] values[t, k, column]; without factors, rows are the values.
             factors = at.factors + t * kept * net.dim
-            _multiply(s.rows[t], net.dim, s.values[t], kept, d, factors, 1, net.dim, columns)
+            _multiply(s.rows[t], s.values[t, :kept], d, factors, NEXT, net.dim, columns)
 
 
 @compiled(borrow=True)
@@ -488,29 +492,30 @@ def _backward(net: Network, at: DenseLayout, d: Real, s: Scratch, columns: int) 
     """Add the block's part of the gradients of all dense numbers but the user's; leave those of item rows."""
     dim, widths, last, g = net.dim, net.widths, len(net.widths) - 2, s.dense_gradient
     if net.bias:
-        _sums(g, at.bias, s.slopes, 1, columns)
-    _products(g, at.last, 0, 1, s.slopes, 1, s.hidden[last], widths[last + 1], columns)
-    _clear(s.back[last], widths[last + 1], columns)
-    _multiply(s.back[last], widths[last + 1], s.slopes, 1, d, at.last, 1, 0, columns)
+        _sums(g, at.bias, s.slopes, columns)
+    back = s.back[last, : widths[last + 1]]
+    _products(g, at.last, SAME, NEXT, s.slopes, s.hidden[last, : widths[last + 1]], columns)
+    _clear(back, columns)
+    _multiply(back, s.slopes, d, at.last, NEXT, SAME, columns)
     for l in range(last, -1, -1):
-        width, back = widths[l + 1], s.back[l]
+        width = widths[l + 1]
+        back = s.back[l, :width]
         for o in range(width):
             # A ReLU's output is positive exactly where its input is, so inputs are not kept.
             _mask(back[o, :columns], s.hidden[l, o, :columns])
-        _sums(g, at.biases[l], back, width, columns)
+        _sums(g, at.biases[l], back, columns)
         # Rows of W0 that meet the user are left to `_user`, which needs only sums over the whole minibatch.
         weight = at.weights[l] + (dim * width if l == 0 else 0)
-        inputs, x, below = (
-            (dim, s.rows[0], s.row_gradients[0]) if l == 0 else (widths[l], s.hidden[l - 1], s.back[l - 1])
-        )
-        _products(g, weight, width, 1, x, inputs, back, width, columns)
-        _clear(below, inputs, columns)
-        _multiply(below, inputs, back, width, d, weight, width, 1, columns)
+        x = s.rows[0] if l == 0 else s.hidden[l - 1, : widths[l]]
+        below = s.row_gradients[0] if l == 0 else s.back[l - 1, : widths[l]]
+        _products(g, weight, width, NEXT, x, back, columns)
+        _clear(below, columns)
+        _multiply(below, back, d, weight, width, NEXT, columns)
     if net.product:
         # What user row and last layer are multiplied with, both constant in a minibatch: summed over its columns.
-        _products(s.totals, 0, 0, 1, s.slopes, 1, s.rows[1], dim, columns)
-        _clear(s.row_gradients[1], dim, columns)
-        _multiply(s.row_gradients[1], dim, s.slopes, 1, s.scale, 0, 1, 0, columns)
+        _products(s.totals, SAME, SAME, NEXT, s.slopes, s.rows[1], columns)
+        _clear(s.row_gradients[1], columns)
+        _multiply(s.row_gradients[1], s.slopes, s.scale, SAME, NEXT, SAME, columns)
 
 
 @compiled(borrow=True)
@@ -518,13 +523,14 @@ def _back_to_stored(net: Network, at: DenseLayout, d: Real, s: Scratch, columns:
     """From gradients of item rows to those of stored values and factors."""
     dim, g = net.dim, s.dense_gradient
     for t in range(len(net.kept)):
-        kept, values = net.kept[t], s.values[t]
+        kept = net.kept[t]
+        values = s.values[t, :kept]
         if net.factored:
             factors = at.factors + t * kept * dim
-            _products(g, factors, dim, 1, values, kept, s.row_gradients[t], dim, columns)
+            _products(g, factors, dim, NEXT, values, s.row_gradients[t], columns)
             # Only now: the factors' gradients have read the values, whose memory their own gradients take over.
-            _clear(values, kept, columns)
-            _multiply(values, kept, s.row_gradients[t], dim, d, factors, dim, 1, columns)
+            _clear(values, columns)
+            _multiply(values, s.row_gradients[t], d, factors, dim, NEXT, columns)
         else:
             # Columns beyond `kept` have no stored value, so their gradients go nowhere.
             for k in range(kept):
@@ -591,12 +597,13 @@ def _adam(p: Real, gradient: Real, first: Real, second: Real, size: float, root:
 
 @compiled(borrow=True)
 def _multiply(
-    out: Real, rows: int, x: Real, terms: int, weights: Real, at: int, by_row: int, by_term: int, columns: int
+    out: Real, x: Real, weights: Real, at: int, by_row: int, by_term: int, columns: int
 ) -> None:
     """out[o] += sum_i weights[at + o * by_row + i * by_term] * x[i], term after term.
 
     Four rows at a time, so that what is read of x feeds four products.
     """
+    rows, terms = len(out), len(x)
     for first in range(0, columns, LANES):
         for o in range(0, rows - 3, 4):
             h0, h1 = load(out, (o, first)), load(out, (o + 1, first))
@@ -620,14 +627,14 @@ def _multiply(
 
 @compiled(borrow=True)
 def _products(
-    g: Real, at: int, by_x: int, by_y: int, x: Real, n_x: int, y: Real, n_y: int, columns: int
+    g: Real, at: int, by_x: int, by_y: int, x: Real, y: Real, columns: int
 ) -> None:
     """g[at + i * by_x + o * by_y] += the inner product of x[i] and y[o]: a sum for each lane, then the sum of the lanes.
 
     Four rows of y at a time, as in `_multiply`.
     """
-    zero = filled(g.dtype.type(0))
-    for i in range(n_x):
+    zero, n_y = filled(g.dtype.type(0)), len(y)
+    for i in range(len(x)):
         for o in range(0, n_y - 3, 4):
             h0, h1, h2, h3 = zero, zero, zero, zero
             for first in range(0, columns, LANES):
@@ -649,9 +656,9 @@ def _products(
 
 
 @compiled(borrow=True)
-def _sums(g: Real, at: int, x: Real, rows: int, columns: int) -> None:
+def _sums(g: Real, at: int, x: Real, columns: int) -> None:
     """g[at + i] += the sum of x[i], lane by lane as in `_products`."""
-    for i in range(rows):
+    for i in range(len(x)):
         h = load(x, (i, 0))
         for first in range(LANES, columns, LANES):
             h = h + load(x, (i, first))
@@ -659,8 +666,8 @@ def _sums(g: Real, at: int, x: Real, rows: int, columns: int) -> None:
 
 
 @compiled(borrow=True)
-def _clear(out: Real, rows: int, columns: int) -> None:
-    for i in range(rows):
+def _clear(out: Real, columns: int) -> None:
+    for i in range(len(out)):
         _fill(out[i, :columns], 0)
 
 
