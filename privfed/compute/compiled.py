@@ -6,7 +6,7 @@ A compiled function takes numpy arrays and plain numbers, touches nothing else, 
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar, cast, overload
+from typing import Any, TypeVar, cast, overload
 
 from numba import njit
 
@@ -27,9 +27,8 @@ def compiled(
     """`function` as machine code; runs on one thread and without the interpreter.
 
     With `reassociate` sums of floating point may be taken in any order, so that vector units can take them; the order
-    depends on nothing but the machine. With `borrow` arrays are not counted as they pass from function to function, which
-    takes longer than a short function itself; such a function can make views and no array, and the same goes for what
-    it calls.
+    depends on nothing but the machine. With `borrow` references to arrays are not counted as these pass between
+    functions, which can take longer than a short function; then it and what it calls can make views, but no array.
 
     It is compiled when it is first called and kept on disk for the next process: next to its source, or else in the
     user's cache or in `NUMBA_CACHE_DIR`. Where none of them can be written, every process compiles anew.
@@ -39,7 +38,7 @@ def compiled(
     # Signature checks wrap functions where they run, in tests; what is compiled is the function itself.
     plain = inspect.unwrap(function)
     fast = {"reassoc", "nsz", "contract"} if reassociate else False
-    options = {"nogil": True, "fastmath": fast} | ({"_nrt": False} if borrow else {})
+    options: dict[str, Any] = {"nogil": True, "fastmath": fast} | ({"_nrt": False} if borrow else {})
     try:
         return cast(Function, njit(cache=True, **options)(plain))
     except RuntimeError:

@@ -1,15 +1,17 @@
+# mypy: disable-error-code="no-untyped-call"
 """`Lanes`: `LANES` numbers that a compiled function computes together, on any processor to the same bits.
 
 Compilers turn loops into vector instructions where they see fit; a loop over many short arrays they leave alone. Here
 a compiled function says itself what stays in registers. A sum over lanes is taken in halves, in an order that does not
-depend on the width of the vector unit, and products are rounded before they are added, whether or not it could fuse them.
+depend on the width of the vector unit, and products are rounded before they are added, though some could fuse both.
 
-Only for use inside of functions that are `compiled`: to Python itself `Lanes` are a name.
+For use inside of functions that are `compiled`, and nowhere else.
 """
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,8 @@ from numba.np.arrayobj import make_array
 
 LANES = 16
 
+_LOG2 = Fraction("0.69314718055994530941723212145817657")
+
 _TERMS = {32: 8, 64: 14}
 """Terms of the exponential's series in |x| <= log(2) / 2, after which a term is below half a unit in the last place."""
 
@@ -28,7 +32,7 @@ _BITS = {32: (23, 127, 88.0, -87.0), 64: (52, 1023, 709.0, -708.0)}
 """Bits of the mantissa, bias of the exponent, and between which numbers exp is a normal number."""
 
 
-class LanesType(types.Type):  # type: ignore[misc]
+class LanesType(types.Type):
     """The compiler's type of `LANES` numbers.
 
     Args:
@@ -41,10 +45,15 @@ class LanesType(types.Type):  # type: ignore[misc]
 
 
 @register_model(LanesType)
-class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
+class _LanesModel(models.PrimitiveModel):
     def __init__(self, manager: Any, lanes: LanesType) -> None:
         number = ir.FloatType() if lanes.dtype == types.float32 else ir.DoubleType()
         super().__init__(manager, lanes, ir.VectorType(number, LANES))
+
+
+def _generated(function: Callable[..., Any]) -> Any:
+    """A function that compiled ones call, written in the compiler's own instructions."""
+    return intrinsic(function)
 
 
 def _pointer(context: Any, builder: Any, array: Any, value: Any, at: Any) -> Any:
@@ -64,9 +73,10 @@ def _same(builder: Any, number: Any) -> Any:
     return _shuffled(builder, builder.insert_element(vector, number, ir.IntType(32)(0)), [0] * LANES)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_generated
 def load(_: Any, array: Any, at: Any) -> Any:
     """`LANES` numbers of an array, from the place `at` (a tuple) on."""
+
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = _pointer(context, builder, array, args[0], args[1])
         vector = context.get_value_type(signature.return_type)
@@ -75,9 +85,10 @@ def load(_: Any, array: Any, at: Any) -> Any:
     return LanesType(array.dtype)(array, at), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_generated
 def store(_: Any, array: Any, at: Any, value: Any) -> Any:
     """Write them to an array, from the place `at` (a tuple) on."""
+
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         del signature
         pointer = _pointer(context, builder, array, args[0], args[1])
@@ -87,9 +98,10 @@ def store(_: Any, array: Any, at: Any, value: Any) -> Any:
     return types.void(array, at, value), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_generated
 def spread(_: Any, array: Any, at: Any) -> Any:
     """An array's number at a place, in every lane."""
+
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         del signature
         return _same(builder, builder.load(_pointer(context, builder, array, args[0], args[1])))
@@ -97,9 +109,10 @@ def spread(_: Any, array: Any, at: Any) -> Any:
     return LanesType(array.dtype)(array, at), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_generated
 def filled(_: Any, number: Any) -> Any:
     """A number, in every lane."""
+
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         del context, signature
         return _same(builder, args[0])
@@ -107,9 +120,10 @@ def filled(_: Any, number: Any) -> Any:
     return LanesType(number)(number), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_generated
 def total(_: Any, value: Any) -> Any:
     """The sum of all lanes: of halves that are added, until one number is left."""
+
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         del context, signature
         left, width = args[0], LANES
@@ -122,9 +136,9 @@ def total(_: Any, value: Any) -> Any:
     return value.dtype(value), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@_generated
 def exp(_: Any, value: Any) -> Any:
-    """exp of every lane, to about two units in the last place; NaN stays NaN."""
+    """The exponential of every lane, to about two units in the last place; NaN stays NaN."""
     bits = value.dtype.bitwidth
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -141,11 +155,11 @@ def exp(_: Any, value: Any) -> Any:
         x = builder.select(builder.fcmp_ordered("<", x, number(least)), number(least), x)
         # Beside so large a number, nothing is left of a fraction.
         large = number(1.5 * 2**mantissa)
-        k = builder.fsub(builder.fadd(builder.fmul(x, number(1 / math.log(2))), large), large)
+        k = builder.fsub(builder.fadd(builder.fmul(x, number(float(1 / _LOG2))), large), large)
         # log 2 in two parts: the first has so few bits that its product with k is exact.
-        high = math.floor(math.log(2) * 2**9) / 2**9
+        high = math.floor(_LOG2 * 2**9) / 2**9
         rest = builder.fsub(x, builder.fmul(k, number(high)))
-        rest = builder.fsub(rest, builder.fmul(k, number(math.log(2) - high)))
+        rest = builder.fsub(rest, builder.fmul(k, number(float(_LOG2 - Fraction(high)))))
         series = number(1 / math.factorial(_TERMS[bits] - 1))
         for term in range(_TERMS[bits] - 2, -1, -1):
             series = builder.fadd(builder.fmul(series, rest), number(1 / math.factorial(term)))
@@ -159,15 +173,16 @@ def exp(_: Any, value: Any) -> Any:
 
 
 def _calculates(operation: Any, instruction: str) -> None:
-    @type_callable(operation)  # type: ignore[untyped-decorator]
     def typed(context: Any) -> Any:
         del context
         return lambda a, b: a if isinstance(a, LanesType) and a == b else None
 
-    @lower_builtin(operation, LanesType, LanesType)  # type: ignore[untyped-decorator]
-    def generated(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         del context, signature
         return getattr(builder, instruction)(*args)
+
+    type_callable(operation)(typed)
+    lower_builtin(operation, LanesType, LanesType)(generate)
 
 
 _calculates(operator.add, "fadd")

@@ -13,7 +13,7 @@ minibatch goes through the network in blocks of a few columns, which is all the 
 with layers and their gradients keep a few sums in registers (`privfed.compute.lanes`).
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ ROUNDS = 4
 KEY_WORDS = 2 * ROUNDS
 """Random words that order one epoch; one more for each of its samples draws the negative."""
 
-SAME, NEXT = np.int64(0), np.int64(1)
+SAME, NEXT = cast("tuple[int, int]", (np.int64(0), np.int64(1)))
 """Steps between weights. As plain literals they would be types of their own, and whatever takes them compiled for each.
 """
 
@@ -213,7 +213,8 @@ def train(
     # A pair takes two columns: a block holds 64 ratings, or 32 positives with their negatives.
     block = COLUMNS // (1 + net.pairs)
     run = _run(net, stored)
-    _fill(s.listed, 0)
+    for t in range(len(net.kept)):
+        s.listed[t] = 0
     # Once for all clients: `_adam` empties every gradient that it has used.
     _fill(s.dense_gradient, 0)
     for c in range(len(known.counts)):
@@ -223,8 +224,10 @@ def train(
         # Moments are fresh for each client; those of a slot are set to 0 when the slot is taken up.
         _fill(s.dense_first, 0)
         _fill(s.dense_second, 0)
-        word, step = np.int64(0), 0
-        for _ in range(net.epochs):
+        step = 0
+        for epoch in range(net.epochs):
+            # An epoch's words: the key of its order, then one word for the negative of each sample.
+            word = epoch * (KEY_WORDS + n)
             for start in range(0, n, net.batch):
                 end = min(n, start + net.batch)
                 _begin_step(net, layout, d, s)
@@ -247,12 +250,8 @@ def train(
                 root = 1 / np.sqrt(1 - BETA2**step)
                 for t in range(len(net.kept)):
                     kept = slice(s.begin[t] * run, s.end[t] * run)
-                    _adam(
-                        s.trained[kept], s.gradient[kept], s.first_moment[kept], s.second_moment[kept], size, root
-                    )
+                    _adam(s.trained[kept], s.gradient[kept], s.first_moment[kept], s.second_moment[kept], size, root)
                 _adam(d, s.dense_gradient, s.dense_first, s.dense_second, size, root)
-            # An epoch's words: the key of its order, then one word for the negative of each sample.
-            word += KEY_WORDS + n
         for t in range(len(net.kept)):
             changes.counts[c, t] = (s.end[t] - s.begin[t]) * run
             _list(stored, s, t, run, changes.slots[t, s.listed[t] :], changes.values[t, s.listed[t] :], whole)
@@ -260,16 +259,16 @@ def train(
 
 
 @compiled(borrow=True)
-def add_entries(total: Real, slots: Whole, values: Real) -> None:
-    """total[slots[j]] += values[j], in order."""
+def add_entries(sums: Real, slots: Whole, values: Real) -> None:
+    """sums[slots[j]] += values[j], in order."""
     for j in range(len(slots)):
-        total[np.uint32(slots[j])] += values[j]
+        sums[np.uint32(slots[j])] += values[j]
 
 
 @compiled(borrow=True)
-def _start(stored: Stored, s: Scratch, room: Whole, run: int) -> bool:
-    """Take over all slots where the device keeps them all, else none; returns whether it does."""
-    whole = room.sum() == len(stored.values)
+def _start(stored: Stored, s: Scratch, room: Whole, run: int) -> int:
+    """Take over all slots where the device keeps them all, else none; returns 1 where it does."""
+    whole = int(room.sum() == len(stored.values))
     begin = 0
     for t in range(len(room)):
         s.begin[t] = begin
@@ -286,7 +285,7 @@ def _start(stored: Stored, s: Scratch, room: Whole, run: int) -> bool:
 
 
 @compiled(borrow=True)
-def _list(stored: Stored, s: Scratch, t: int, run: int, slots: Whole, values: Real, whole: bool) -> None:
+def _list(stored: Stored, s: Scratch, t: int, run: int, slots: Whole, values: Real, whole: int) -> None:
     """List the slots of a table and how they changed; the device forgets them."""
     begin, offset = s.begin[t], stored.offset[t]
     for place in range(begin, s.end[t]):
@@ -365,7 +364,7 @@ def _run(net: Network, stored: Stored) -> int:
 
 
 @compiled(borrow=True)
-def _gather(net: Network, stored: Stored, s: Scratch, columns: int, whole: bool) -> None:
+def _gather(net: Network, stored: Stored, s: Scratch, columns: int, whole: int) -> None:
     """Gather the stored values of every column, taking up slots on their first touch."""
     signed, run = stored.signs.shape[1] > 0, _run(net, stored)
     for t in range(len(net.kept)):
@@ -391,7 +390,7 @@ def _gather(net: Network, stored: Stored, s: Scratch, columns: int, whole: bool)
 
 
 @compiled(borrow=True)
-def _find(stored: Stored, s: Scratch, t: int, runs: int, run: int, columns: int, whole: bool) -> None:
+def _find(stored: Stored, s: Scratch, t: int, runs: int, run: int, columns: int, whole: int) -> None:
     """Where the stored values of every column are kept; runs that are not yet are added to the list."""
     offset, end, hashed = stored.offset[t] // run, s.end[t], stored.slots.shape[1] > 0
     places, numbers, slots, positions = s.places[t], stored.slots[t], s.slots, s.slot_position
@@ -596,9 +595,7 @@ def _adam(p: Real, gradient: Real, first: Real, second: Real, size: float, root:
 
 
 @compiled(borrow=True)
-def _multiply(
-    out: Real, x: Real, weights: Real, at: int, by_row: int, by_term: int, columns: int
-) -> None:
+def _multiply(out: Real, x: Real, weights: Real, at: int, by_row: int, by_term: int, columns: int) -> None:
     """out[o] += sum_i weights[at + o * by_row + i * by_term] * x[i], term after term.
 
     Four rows at a time, so that what is read of x feeds four products.
@@ -626,10 +623,8 @@ def _multiply(
 
 
 @compiled(borrow=True)
-def _products(
-    g: Real, at: int, by_x: int, by_y: int, x: Real, y: Real, columns: int
-) -> None:
-    """g[at + i * by_x + o * by_y] += the inner product of x[i] and y[o]: a sum for each lane, then the sum of the lanes.
+def _products(g: Real, at: int, by_x: int, by_y: int, x: Real, y: Real, columns: int) -> None:
+    """g[at + i * by_x + o * by_y] += the inner product of x[i] and y[o]: a sum for each lane, then that of the lanes.
 
     Four rows of y at a time, as in `_multiply`.
     """

@@ -236,7 +236,7 @@ def slots_needed(
     counts: Int64[np.ndarray, " clients"],
     n_items: int,
 ) -> Int64[np.ndarray, "clients tables"]:
-    """Slots of each table that each client makes room for: those it can touch at most, or all where that takes less memory.
+    """Slots of each table that each client makes room for: those it can touch at most, or all where that takes less.
 
     A device that keeps all has five numbers for a slot: received, trained, gradient and two moments. One that keeps
     touched ones has two for every slot, received and the place, and five for each touched one, with the slot's own
