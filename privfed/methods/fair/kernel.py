@@ -10,7 +10,7 @@ all of them and needs no list.
 The stored values of all tables share one numbering: those of a table start at its `offset`. A client's arithmetic is
 plain IEEE arithmetic in a fixed order and reads nothing of other clients, so it is equal to the bit in any company. A
 minibatch goes through the network in blocks of a few columns, which is all the working memory that it takes; products
-with layers and their gradients keep a few sums in registers (`privfed.compute.lanes`).
+with layers and their gradients keep a few sums in registers (`privfed.compute.vector_lanes`).
 """
 
 from typing import NamedTuple, cast
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privfed.compute.compiled import compiled
-from privfed.compute.lanes import LANES, exp, filled, load, spread, store, total
+from privfed.compute.vector_lanes import LANES, exp, filled, load, spread, store, total
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 """Adam's, as published and as in torch."""

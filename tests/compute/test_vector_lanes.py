@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from privfed.compute.compiled import compiled
-from privfed.compute.lanes import LANES, exp, filled, load, spread, store, total
+from privfed.compute.vector_lanes import LANES, exp, filled, load, spread, store, total
 
 DTYPES = [np.float32, np.float64]
 

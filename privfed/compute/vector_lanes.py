@@ -56,8 +56,8 @@ def _generated(function: Callable[..., Any]) -> Any:
     return intrinsic(function)
 
 
-def _pointer(context: Any, builder: Any, array: Any, value: Any, at: Any) -> Any:
-    place = cgutils.unpack_tuple(builder, at)
+def _pointer(context: Any, builder: Any, array: Any, value: Any, index: Any) -> Any:
+    place = cgutils.unpack_tuple(builder, index)
     return cgutils.get_item_pointer(
         context, builder, array, make_array(array)(context, builder, value), place, wraparound=False
     )
@@ -74,20 +74,20 @@ def _same(builder: Any, number: Any) -> Any:
 
 
 @_generated
-def load(_: Any, array: Any, at: Any) -> Any:
-    """`LANES` numbers of an array, from the place `at` (a tuple) on."""
+def load(_: Any, array: Any, index: Any) -> Any:
+    """`LANES` numbers of an array, from an index (a tuple) on."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = _pointer(context, builder, array, args[0], args[1])
         vector = context.get_value_type(signature.return_type)
         return builder.load(builder.bitcast(pointer, vector.as_pointer()), align=array.dtype.bitwidth // 8)
 
-    return LanesType(array.dtype)(array, at), generate
+    return LanesType(array.dtype)(array, index), generate
 
 
 @_generated
-def store(_: Any, array: Any, at: Any, value: Any) -> Any:
-    """Write them to an array, from the place `at` (a tuple) on."""
+def store(_: Any, array: Any, index: Any, value: Any) -> Any:
+    """Write them to an array, from an index (a tuple) on."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         del signature
@@ -95,18 +95,18 @@ def store(_: Any, array: Any, at: Any, value: Any) -> Any:
         builder.store(args[2], builder.bitcast(pointer, args[2].type.as_pointer()), align=array.dtype.bitwidth // 8)
         return context.get_dummy_value()
 
-    return types.void(array, at, value), generate
+    return types.void(array, index, value), generate
 
 
 @_generated
-def spread(_: Any, array: Any, at: Any) -> Any:
-    """An array's number at a place, in every lane."""
+def spread(_: Any, array: Any, index: Any) -> Any:
+    """An array's number at an index, in every lane."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         del signature
         return _same(builder, builder.load(_pointer(context, builder, array, args[0], args[1])))
 
-    return LanesType(array.dtype)(array, at), generate
+    return LanesType(array.dtype)(array, index), generate
 
 
 @_generated
