@@ -135,7 +135,7 @@ class Changes(NamedTuple):
     """Output of training.
 
     Attributes:
-        room: slots of each table that each client may touch `[clients, tables]`; all of them where it keeps all.
+        reserved: slots of each table that each client may touch `[clients, tables]`; all of them where it keeps all.
         counts: slots that it touched `[clients, tables]`.
         slots: these, numbered within their table, client after client `[tables, entries]`; distinct within a client.
         values: trained minus received.
@@ -143,7 +143,7 @@ class Changes(NamedTuple):
             model's order, factors. Trained in place.
     """
 
-    room: Whole
+    reserved: Whole
     counts: Whole
     slots: Whole
     values: Real
@@ -220,7 +220,7 @@ def train(
     for c in range(len(known.counts)):
         n = known.counts[c]
         d = changes.dense[c]
-        whole = _start(stored, s, changes.room[c], run)
+        whole = _start(stored, s, changes.reserved[c], run)
         # Moments are fresh for each client; those of a slot are set to 0 when the slot is taken up.
         _fill(s.dense_first, 0)
         _fill(s.dense_second, 0)
