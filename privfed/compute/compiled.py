@@ -6,7 +6,7 @@ A compiled function takes numpy arrays and plain numbers, touches nothing else, 
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar, cast, overload
+from typing import Any, TypeVar, cast, overload
 
 from numba import njit
 
@@ -18,26 +18,28 @@ def compiled(function: Function) -> Function: ...
 
 
 @overload
-def compiled(*, reassociate: bool) -> Callable[[Function], Function]: ...
+def compiled(*, reassociate: bool = False, borrow: bool = False) -> Callable[[Function], Function]: ...
 
 
 def compiled(
-    function: Function | None = None, *, reassociate: bool = False
+    function: Function | None = None, *, reassociate: bool = False, borrow: bool = False
 ) -> Function | Callable[[Function], Function]:
     """`function` as machine code; runs on one thread and without the interpreter.
 
     With `reassociate` sums of floating point may be taken in any order, so that vector units can take them; the order
-    depends on nothing but the machine.
+    depends on nothing but the machine. With `borrow` references to arrays are not counted as these pass between
+    functions, which can take longer than a short function; then it and what it calls can make views, but no array.
 
     It is compiled when it is first called and kept on disk for the next process: next to its source, or else in the
     user's cache or in `NUMBA_CACHE_DIR`. Where none of them can be written, every process compiles anew.
     """
     if function is None:
-        return partial(compiled, reassociate=reassociate)
+        return partial(compiled, reassociate=reassociate, borrow=borrow)
     # Signature checks wrap functions where they run, in tests; what is compiled is the function itself.
     plain = inspect.unwrap(function)
     fast = {"reassoc", "nsz", "contract"} if reassociate else False
+    options: dict[str, Any] = {"nogil": True, "fastmath": fast} | ({"_nrt": False} if borrow else {})
     try:
-        return cast(Function, njit(cache=True, nogil=True, fastmath=fast)(plain))
+        return cast(Function, njit(cache=True, **options)(plain))
     except RuntimeError:
-        return cast(Function, njit(nogil=True, fastmath=fast)(plain))
+        return cast(Function, njit(**options)(plain))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -71,18 +72,30 @@ def test_the_formula_of_fair_counts_what_its_kernel_does(
         if hasattr(function, "py_func"):
             monkeypatch.setattr(kernel, name, function.py_func)
 
-    def counting(name: str, what: str, each: int) -> None:
+    # What a processor computes in lanes, told by numpy.
+    def piece(array: Any, at: tuple[int, ...]) -> Any:
+        return array[at[:-1]][at[-1] : at[-1] + kernel.LANES]
+
+    def store(array: Any, at: tuple[int, ...], values: Any) -> None:
+        piece(array, at)[:] = values
+
+    told = {"load": lambda *place: piece(*place).copy(), "store": store, "total": np.sum, "exp": np.exp}
+    told |= {"spread": lambda array, at: array[at], "filled": lambda number: np.full(kernel.LANES, number)}
+    for name, function in told.items():
+        monkeypatch.setattr(kernel, name, function)
+
+    def counting(name: str, what: str, operations: Callable[..., int]) -> None:
         function = getattr(kernel, name)
 
-        def counted(numbers: Any, *others: Any) -> Any:
-            done[what] += each * len(numbers)
-            return function(numbers, *others)
+        def counted(*numbers: Any) -> Any:
+            done[what] += operations(*numbers)
+            return function(*numbers)
 
         monkeypatch.setattr(kernel, name, counted)
 
-    counting("_add", "products", 2)
-    counting("_dot", "products", 2)
-    counting("_adam", "adam", work.ADAM)
+    counting("_multiply", "products", lambda out, x, *others: 2 * len(out) * len(x) * others[-1])
+    counting("_products", "products", lambda *numbers: 2 * len(numbers[-3]) * len(numbers[-2]) * numbers[-1])
+    counting("_adam", "adam", lambda numbers, *others: work.ADAM * len(numbers))
 
     @contextmanager
     def from_here() -> Iterator[None]:

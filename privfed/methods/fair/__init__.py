@@ -40,7 +40,7 @@ class FairTraining(Training):
 
     server = FairServer
     clients = FairClients
-    chunk = 16
+    chunk = 64
     host_work = "local training"
 
     def program(self, server: FairServer) -> Sequence[PlannedQuery]:

@@ -15,6 +15,7 @@ from privfed.methods.fair.spaces import Factors, TableSpace
 from privfed.methods.fair.training import network, scratch_for, slots_needed
 
 _OPTIMISER = ("gradient", "first_moment", "second_moment", "dense_gradient", "dense_first", "dense_second")
+_TRAINED = ("trained", "slots", "slot_position")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +58,21 @@ def device_memory(
     sizes = np.array([space.size for space in spaces.values()])
     kept = np.array([space.kept for space in spaces.values()])
     factored = any(isinstance(space, Factors) for space in spaces.values())
-    slots = int(slots_needed(config, sizes, kept, np.array([interactions]), n_items)[0])
+    slots = int(slots_needed(config, sizes, kept, np.array([interactions]), n_items).sum())
     total = int(sizes.sum())
     only_touched = slots < total
     shared = config.model.size + (int(kept.sum()) * config.dim if factored else 0)
     numbers = len(spaces) * config.dim + shared
     signed = config.subspace == "signed" and total < len(spaces) * n_items * config.dim
     net = network(config, kept, factored=factored)
-    scratch = scratch_for(net, slots, total if only_touched else 0, numbers, signed=signed, dtype=dtype)._asdict()
+    listed, places = (slots, total) if only_touched else (0, 0)
+    scratch = scratch_for(net, slots, listed, places, numbers, signed=signed, dtype=dtype)._asdict()
     optimiser = sum(scratch.pop(name).nbytes for name in _OPTIMISER)
-    place = scratch.pop("slot_position").nbytes
+    trained = sum(scratch.pop(name).nbytes for name in _TRAINED)
     each = index.itemsize + (dtype.itemsize if config.task == "rating" else 0)
     return DeviceMemory(
         received=dtype.itemsize * (total + shared),
-        trained=dtype.itemsize * (slots + numbers) + place + (index.itemsize * slots if only_touched else 0),
+        trained=dtype.itemsize * numbers + trained,
         optimiser=optimiser,
         working=sum(array.nbytes for array in scratch.values()),
         interactions=each * interactions + index.itemsize * barred,
@@ -80,5 +82,5 @@ def device_memory(
 def working_bytes(config: FairConfig) -> int:
     """Bytes of a device besides five copies of every value: arrays of a block, and interactions."""
     net = network(config, np.full(len(config.model.tables), config.dim), factored=False)
-    scratch = scratch_for(net, 0, 0, 0, signed=config.subspace == "signed", dtype=np.dtype(np.float32))
+    scratch = scratch_for(net, 0, 0, 0, 0, signed=config.subspace == "signed", dtype=np.dtype(np.float32))
     return sum(array.nbytes for array in scratch) + config.interactions * (8 if config.task == "rating" else 4)

@@ -14,6 +14,7 @@ from jaxtyping import Float, Int32, Int64
 from torch import Tensor
 
 from privfed.contracts.schema import Block, UpdateError
+from privfed.methods.fair.kernel import add_entries
 from privfed.methods.fair.spaces import Basis
 from privfed.updates import add_rows_
 from privfed.updates.parts import check_unique
@@ -93,6 +94,10 @@ class Slots:
 
     def summed(self, dtype: torch.dtype) -> Float[Tensor, " size"]:
         """Sum of every slot over clients."""
+        if dtype.is_floating_point and self.values.is_cpu:
+            total = torch.zeros(self.basis.size, dtype=dtype)
+            add_entries(total.numpy(), self.slots.numpy(), self.values.numpy())
+            return total
         return torch.zeros(self.basis.size, dtype=dtype).index_add_(0, self.slots.long(), self.values.to(dtype))
 
     def dense(self, which: Int64[Tensor, " n"]) -> Float[Tensor, "n ..."]:

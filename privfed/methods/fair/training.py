@@ -177,30 +177,33 @@ class DeviceTraining:
         dense = on_host(torch.cat([rows.flatten(1), layers.expand(n, -1), factors.expand(n, -1)], 1).contiguous())
         net, stored = network(self.config, received.kept, factored=bool(received.factors.numel())), received.stored
         counts = self.counts[users]
-        # Ragged: client c's slots are first[c] to first[c + 1], so unequal clients waste no memory.
+        # Ragged: a client lists as many slots as it touched, so unequal clients waste no memory.
         room = slots_needed(self.config, np.diff(stored.offset), received.kept, counts, self.n_items)
-        first = np.concatenate([[0], np.cumsum(room)])
-        trained = kernel.TrainedSlots(
-            first, np.empty(first[-1], np.int32), np.empty(first[-1], dtype), np.zeros(n, np.int64), dense
-        )
+        tables, entries = len(received.kept), int(room.sum(0).max(initial=0))
+        changes = kernel.Changes(
+            room, np.empty((n, tables), np.int64), np.empty((tables, entries), np.int32),
+            np.empty((tables, entries), dtype), dense,
+        )  # fmt: skip
         # Histories stay in the population's arrays; a client is a start and a count in them.
         known = kernel.KnownInteractions(
             self._start[users], counts, self._items, self._targets.astype(dtype), self._barred_start[users],
             self._barred_counts[users], self._barred, self.n_items, np.ascontiguousarray(uints),
         )  # fmt: skip
-        # The map from slots to positions is needed only where some device keeps touched slots alone.
-        places = len(stored.values) if bool((room < len(stored.values)).any()) else 0
+        # The list of slots and the map from slots to positions are needed only where some device keeps touched slots.
+        slots, total = room.sum(1), len(stored.values)
+        touched = int(slots.max(initial=0, where=slots < total))
         scratch = scratch_for(
-            net, int(room.max(initial=0)), places, dense.shape[1], signed=stored.signs.shape[1] > 0, dtype=dtype
-        )
-        kernel.train(net, layout(net), known, stored, trained, scratch)
-        tables, numbers = len(received.kept), self.model.size
+            net, int(slots.max(initial=0)), touched, total if touched else 0, dense.shape[1],
+            signed=stored.signs.shape[1] > 0, dtype=dtype,
+        )  # fmt: skip
+        kernel.train(net, layout(net), known, stored, changes, scratch)
         # The three pieces of `dense` again.
+        numbers = self.model.size
         sizes = [tables * net.dim, numbers, dense.shape[1] - tables * net.dim - numbers]
         own, shared, rest = torch.split(placed(dense), sizes, 1)
-        changes = {name: _change(stored, trained, t) for t, name in enumerate(self.model.tables)}
         own, rest = own.reshape(n, tables, net.dim), rest.reshape(n, *received.factors.shape)
-        return TrainingOutcome(changes, own, shared, rest)
+        changed = {name: _change(changes, t) for t, name in enumerate(self.model.tables)}
+        return TrainingOutcome(changed, own, shared, rest)
 
 
 def network(config: FairConfig, kept: Int64[np.ndarray, " tables"], *, factored: bool) -> kernel.Network:
@@ -232,8 +235,8 @@ def slots_needed(
     kept: Int64[np.ndarray, " tables"],
     counts: Int64[np.ndarray, " clients"],
     n_items: int,
-) -> Int64[np.ndarray, " clients"]:
-    """Slots that each client makes room for: those it can touch at most, or all where that takes less memory.
+) -> Int64[np.ndarray, "clients tables"]:
+    """Slots of each table that each client makes room for: those it can touch at most, or all where that takes less.
 
     A device that keeps all has five numbers for a slot: received, trained, gradient and two moments. One that keeps
     touched ones has two for every slot, received and the place, and five for each touched one, with the slot's own
@@ -248,22 +251,24 @@ def slots_needed(
     """
     # A positive is the same item in every epoch, while its negative may be a new one each time.
     rows = np.minimum(n_items, counts * (1 + config.epochs if config.task == "ranking" else 1))
-    # [clients, tables] before the sum: hashing may merge the slots of some rows, but never adds any.
-    touched = np.minimum(sizes, rows[:, None] * kept).sum(1)
+    # Hashing may merge the slots of some rows, but never adds any.
+    touched = np.minimum(sizes, rows[:, None] * kept)
     total = int(sizes.sum())
+    few = 2 * total + 5 * touched.sum(1, keepdims=True) < 5 * total
     # Whoever has no interactions trains nothing, and gets no slots even where all would be kept.
-    return np.where(2 * total + 5 * touched < 5 * total, touched, total * (counts > 0))
+    return np.where(few, touched, sizes * (counts[:, None] > 0))
 
 
 def scratch_for(
-    net: kernel.Network, slots: int, places: int, numbers: int, *, signed: bool, dtype: np.dtype
+    net: kernel.Network, slots: int, touched: int, places: int, numbers: int, *, signed: bool, dtype: np.dtype
 ) -> kernel.Scratch:
-    """Working memory of a device.
+    """Memory of a device.
 
     Args:
         net: the network.
         slots: that the device makes room for.
-        places: of all slots where only touched ones are kept, else 0.
+        touched: length of its list of them, where only touched ones are kept, else 0.
+        places: of all slots, likewise.
         numbers: dense ones.
         signed: whether elements have signs.
         dtype: of all numbers.
@@ -281,29 +286,33 @@ def scratch_for(
         dense_gradient=zeros(numbers),
         dense_first=zeros(numbers),
         dense_second=zeros(numbers),
-        totals=zeros(net.dim),
+        trained=zeros(slots),
+        slots=np.zeros(touched, np.int32),
         slot_position=np.zeros(places, np.int32),
+        begin=np.zeros(tables, np.int64),
+        end=np.zeros(tables, np.int64),
+        listed=np.zeros(tables, np.int64),
+        user=zeros(int(net.widths[1])),
+        scale=zeros(net.dim),
+        totals=zeros(net.dim),
         samples=np.zeros(columns, np.int64),
         items=np.zeros(columns, np.int32),
-        places=np.zeros((tables, kept, columns), np.int32),
+        places=np.zeros((tables, kept, columns), np.uint32),
         signs=zeros(tables, kept, columns if signed else 0),
         values=zeros(tables, kept, columns),
         rows=zeros(tables, net.dim, columns),
         row_gradients=zeros(tables, net.dim, columns),
         hidden=zeros(layers, wide, columns),
         back=zeros(layers, wide, columns),
-        scores=zeros(columns),
-        slopes=zeros(columns),
-        lanes=zeros(kernel.LANES),
+        scores=zeros(1, columns),
+        slopes=zeros(1, columns),
     )
 
 
-def _change(stored: kernel.Stored, trained: kernel.TrainedSlots, table: int) -> TableChange:
-    # Counted first, so that both arrays are allocated once, at their final size.
-    counts = np.empty(len(trained.active), np.int64)
-    kernel.count_changes(stored, trained, table, counts)
-    slots, values = np.empty(counts.sum(), np.int32), np.empty(counts.sum(), stored.values.dtype)
-    kernel.take_changes(stored, trained, table, slots, values)
+def _change(changes: kernel.Changes, table: int) -> TableChange:
+    counts = np.ascontiguousarray(changes.counts[:, table])
+    entries = int(counts.sum())
+    slots, values = changes.slots[table, :entries], changes.values[table, :entries]
     return TableChange(placed(counts), placed(slots), placed(values))
 
 
