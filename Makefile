@@ -67,9 +67,10 @@ $(READY): pyproject.toml constraints.txt
 	    echo "flwr cannot be installed here, so the tests that need it are skipped and make federation will not run"; \
 	    $(INSTALL) torch -e ".[dev,docs]"; }
 	@# The first call of a compiled loop compiles it and keeps it: here, and not while somebody waits for a run.
-	@out=$$(mktemp -d); for method in fedmf private-gram; do \
-	    $(BIN)/privfed run $$method --data synthetic-small --rounds 1 --out $$out/$$method >$$out/log 2>&1 || cat $$out/log; \
-	done; rm -rf $$out
+	@out=$$(mktemp -d); for method in hetefedrec fair fedmf private-gram; do \
+	    { $(BIN)/privfed run $$method --data synthetic-small --rounds 1 --out $$out/$$method >$$out/$$method.log 2>&1 \
+	        || cat $$out/$$method.log; } & \
+	done; wait; rm -rf $$out
 	touch $(READY)
 
 clean:

@@ -1,6 +1,0 @@
-exec(open("/tmp/fk/micro3.py").read().split("r=np.random")[0])
-r=np.random.default_rng(0)
-x=r.standard_normal((8,C)).astype('f'); out=np.zeros((8,C),'f'); w=r.standard_normal(300).astype('f'); g=np.zeros(300,'f')
-mul(out,x,8,8,w,0,1,8,64)
-a=mul.inspect_asm(mul.signatures[0])
-open("/tmp/fk/mul.s","w").write(a)
