@@ -9,7 +9,17 @@ from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from privfed.methods.hetefedrec import kernel
-from privfed.methods.hetefedrec.kernel import COLUMNS, INPUTS, LANES, PARTS, Memory, Network, Outcome, Start, padded
+from privfed.methods.hetefedrec.kernel import (
+    COLUMNS,
+    INPUTS,
+    LANES,
+    PARTS,
+    Memory,
+    Outcome,
+    PrefixNetwork,
+    Start,
+    padded,
+)
 from privfed.methods.hetefedrec.layout import ModelLayout
 from privfed.methods.hetefedrec.local_adam import aligned
 from privfed.methods.hetefedrec.prefix_heads import LEAK, Parameters
@@ -67,7 +77,7 @@ def train_model(
     return found
 
 
-def _network(layout: ModelLayout, model: int, heads: list[Parameters], steps: int) -> tuple[Network, int, int]:
+def _network(layout: ModelLayout, model: int, heads: list[Parameters], steps: int) -> tuple[PrefixNetwork, int, int]:
     """The network, and how many packed weights and units it has."""
     c, mine, widths = layout.config, layout.models[model], (*layout.config.hidden, 1)
     prefixes = [layout.models[head].width for head in mine.heads]
@@ -80,10 +90,10 @@ def _network(layout: ModelLayout, model: int, heads: list[Parameters], steps: in
             offsets[:, k, l] = at, at + weights, packed, units
             at, packed, units = at + weights + biases, packed + padded(ins) * padded(outs), units + padded(outs)
             ins = outs
-    net = Network(
+    net = PrefixNetwork(
         prefixes=np.array(prefixes),
         widths=np.array(widths),
-        at=offsets,
+        offsets=offsets,
         weights=at,
         features=mine.width + c.item_bias,
         inner=int(c.inner),
@@ -104,7 +114,7 @@ def _network(layout: ModelLayout, model: int, heads: list[Parameters], steps: in
     return net, max(packed, padded(mine.width) ** 2 if mine.decorrelated else 0), units
 
 
-def _memory(net: Network, packed: int, units: int, most: int) -> Memory:
+def _memory(net: PrefixNetwork, packed: int, units: int, most: int) -> Memory:
     """Working memory for clients of at most so many rows."""
     width, blocks, parts = int(net.prefixes[-1]), -(-most // COLUMNS), PARTS if net.adam else 2
     # A tile may reach beyond the last row, with weight 0.

@@ -25,7 +25,7 @@ LANES = 16
 INPUTS, OUTPUTS = 4, 2
 TILED = INPUTS * OUTPUTS
 WEIGHTS, BIASES, PACKED, UNITS = range(4)
-"""What is found in `Network.at`."""
+"""What is found in `PrefixNetwork.offsets`."""
 ALONE, STAR, CENTRE = range(3)
 """How the user's graph is used: not at all, or as `star_graph` describes its two propagations."""
 PARTS = 4
@@ -38,13 +38,13 @@ Reals = Float32[np.ndarray, " n"]
 Whole = Int64[np.ndarray, " n"]
 
 
-class Network(NamedTuple):
+class PrefixNetwork(NamedTuple):
     """The model of some clients, and how it is trained.
 
     Attributes:
         prefixes: width of what each head reads, ascending; the last is the width of the vectors.
         widths: outputs of a head's layers, the last of which is 1.
-        at: offsets of every layer's weights and biases among the weights, of its packed weights, and of its units:
+        offsets: of every layer's weights and biases among the weights, of its packed weights, and of its units:
             `[4, heads, layers]`.
         weights: how many there are.
         features: numbers of a row: its vector and, with item biases, one more behind it.
@@ -62,7 +62,7 @@ class Network(NamedTuple):
 
     prefixes: Whole
     widths: Whole
-    at: Int64[np.ndarray, "4 heads layers"]
+    offsets: Int64[np.ndarray, "4 heads layers"]
     weights: int
     features: int
     inner: int
@@ -170,7 +170,7 @@ class Outcome(NamedTuple):
 
 
 @compiled
-def train(net: Network, start: Start, out: Outcome, m: Memory) -> None:
+def train(net: PrefixNetwork, start: Start, out: Outcome, m: Memory) -> None:
     """Train every client."""
     width = net.prefixes[-1]
     for c in range(len(start.counts)):
@@ -208,7 +208,7 @@ def train(net: Network, start: Start, out: Outcome, m: Memory) -> None:
 
 
 @compiled
-def _receive(net: Network, m: Memory, user: Reals, heads: Reals) -> None:
+def _receive(net: PrefixNetwork, m: Memory, user: Reals, heads: Reals) -> None:
     """Lay out the vector and the weights that a client starts from; moments are fresh."""
     _zero(m.numbers, m.user, PARTS * len(user))
     _zero(m.numbers, m.heads, (PARTS if net.adam else 1) * len(heads))
@@ -220,7 +220,7 @@ def _receive(net: Network, m: Memory, user: Reals, heads: Reals) -> None:
 
 @compiled
 def _receive_rows(
-    net: Network,
+    net: PrefixNetwork,
     m: Memory,
     table: Float32[np.ndarray, "items width"],
     bias: Reals,
@@ -253,7 +253,7 @@ def _receive_rows(
 
 @compiled
 def _send(
-    net: Network,
+    net: PrefixNetwork,
     m: Memory,
     table: Float32[np.ndarray, "items width"],
     bias: Reals,
@@ -275,7 +275,7 @@ def _send(
 
 
 @compiled
-def _read_user(net: Network, m: Memory, blocks: int) -> None:
+def _read_user(net: PrefixNetwork, m: Memory, blocks: int) -> None:
     """The user's vector as heads read it: itself and, on a graph, the positives' vectors."""
     n, width, block = m.numbers, net.prefixes[-1], net.features * COLUMNS
     _zero(n, m.feature_sums, width * LANES)
@@ -293,7 +293,7 @@ def _read_user(net: Network, m: Memory, blocks: int) -> None:
 
 
 @compiled
-def _pack(net: Network, m: Memory) -> None:
+def _pack(net: PrefixNetwork, m: Memory) -> None:
     """Weights of the items' half of the first layers, and of all others, in the order of tiles, for both directions.
 
     The user's part of a first layer is the same in all columns, and is added to its biases.
@@ -302,9 +302,9 @@ def _pack(net: Network, m: Memory) -> None:
     for k in range(len(net.prefixes)):
         ins = net.prefixes[k]
         for l in range(len(net.widths)):
-            outs, at = net.widths[l], m.heads + net.at[WEIGHTS, k, l]
-            base = n[m.base + net.at[UNITS, k, l] :]
-            bias = n[m.heads + net.at[BIASES, k, l] :]
+            outs, at = net.widths[l], m.heads + net.offsets[WEIGHTS, k, l]
+            base = n[m.base + net.offsets[UNITS, k, l] :]
+            bias = n[m.heads + net.offsets[BIASES, k, l] :]
             for o in range(outs):
                 base[o] = bias[o]
             if l == 0:
@@ -313,7 +313,7 @@ def _pack(net: Network, m: Memory) -> None:
                     for o in range(outs):
                         base[o] += u * w[o]
                 at += ins * outs
-            forward, backward = n[m.forward + net.at[PACKED, k, l] :], n[m.backward + net.at[PACKED, k, l] :]
+            forward, backward = n[m.forward + net.offsets[PACKED, k, l] :], n[m.backward + net.offsets[PACKED, k, l] :]
             for i in range(ins):
                 w = n[at + i * outs :]
                 for o in range(outs):
@@ -337,14 +337,14 @@ def _tiled(i: int, o: int, ins: int) -> int:
 
 
 @compiled
-def _vectors(net: Network, m: Memory, b: int) -> int:
+def _vectors(net: PrefixNetwork, m: Memory, b: int) -> int:
     """Where the vectors of a block lie as heads read them."""
     place: int = m.spread if net.graph == STAR else m.rows + b * net.features * COLUMNS
     return place
 
 
 @compiled
-def _spread(net: Network, m: Memory, b: int) -> None:
+def _spread(net: PrefixNetwork, m: Memory, b: int) -> None:
     """Spread the user's vector to the vectors of a block."""
     n, width = m.numbers, net.prefixes[-1]
     _copy(n, m.spread, m.rows + b * net.features * COLUMNS, width * COLUMNS)
@@ -354,7 +354,7 @@ def _spread(net: Network, m: Memory, b: int) -> None:
 
 
 @compiled
-def _inner_products(net: Network, m: Memory, b: int) -> None:
+def _inner_products(net: PrefixNetwork, m: Memory, b: int) -> None:
     """Inner products of a block with the user's vector, for every head's prefix."""
     n, x, low = m.numbers, _vectors(net, m, b), 0
     for k in range(len(net.prefixes)):
@@ -372,19 +372,19 @@ def _inner_products(net: Network, m: Memory, b: int) -> None:
 
 
 @compiled
-def _forward(net: Network, m: Memory, count: int, b: int) -> None:
+def _forward(net: PrefixNetwork, m: Memory, count: int, b: int) -> None:
     """Outputs of all units for a block, and the loss's slope at every logit."""
     n, width, heads, layers = m.numbers, net.prefixes[-1], len(net.prefixes), len(net.widths)
     x, bias = _vectors(net, m, b), m.rows + (b * net.features + width) * COLUMNS
     for k in range(heads):
         ins, below = net.prefixes[k], x
         for l in range(layers):
-            outs, z = net.widths[l], m.hidden + net.at[UNITS, k, l] * COLUMNS
+            outs, z = net.widths[l], m.hidden + net.offsets[UNITS, k, l] * COLUMNS
             for o in range(outs):
-                _fill(n, z + o * COLUMNS, n[m.base + net.at[UNITS, k, l] + o])
+                _fill(n, z + o * COLUMNS, n[m.base + net.offsets[UNITS, k, l] + o])
             # A tile may reach beyond the last unit.
             _zero(n, z + outs * COLUMNS, (padded(outs) - outs) * COLUMNS)
-            _multiply(n, z, outs, below, ins, m.forward + net.at[PACKED, k, l])
+            _multiply(n, z, outs, below, ins, m.forward + net.offsets[PACKED, k, l])
             if l < layers - 1:
                 _activate(n, z, outs * COLUMNS, net.leak)
             below, ins = z, outs
@@ -392,14 +392,14 @@ def _forward(net: Network, m: Memory, count: int, b: int) -> None:
             _add(n, below, m.inner + k * COLUMNS, ONE)
         if net.features > width:
             _add(n, below, bias, ONE)
-        back = m.back + net.at[UNITS, k, -1] * COLUMNS
+        back = m.back + net.offsets[UNITS, k, -1] * COLUMNS
         _slopes(n, back, below, m.labels + b * COLUMNS, np.divide(ONE, np.float32(count)))
         if (b + 1) * COLUMNS > count:
             _zero(n, back + count - b * COLUMNS, (b + 1) * COLUMNS - count)
 
 
 @compiled
-def _backward(net: Network, m: Memory, b: int, alone: bool) -> None:  # noqa: FBT001 (by position)
+def _backward(net: PrefixNetwork, m: Memory, b: int, alone: bool) -> None:  # noqa: FBT001 (by position)
     """From a block's slopes to its gradient, and to the sums behind all others."""
     n, width, heads, layers = m.numbers, net.prefixes[-1], len(net.prefixes), len(net.widths)
     x, gradient = _vectors(net, m, b), m.rows + m.row_numbers + b * net.features * COLUMNS
@@ -409,26 +409,26 @@ def _backward(net: Network, m: Memory, b: int, alone: bool) -> None:  # noqa: FB
         _zero(n, gradient, net.features * COLUMNS)
     for k in range(heads):
         for l in range(layers - 1, -1, -1):
-            outs, back = net.widths[l], m.back + net.at[UNITS, k, l] * COLUMNS
+            outs, back = net.widths[l], m.back + net.offsets[UNITS, k, l] * COLUMNS
             ins = net.prefixes[k] if l == 0 else net.widths[l - 1]
-            packed, h = net.at[PACKED, k, l], x if l == 0 else m.hidden + net.at[UNITS, k, l - 1] * COLUMNS
+            packed, h = net.offsets[PACKED, k, l], x if l == 0 else m.hidden + net.offsets[UNITS, k, l - 1] * COLUMNS
             if not alone or l == 0:
-                _sum(n, m.unit_sums + net.at[UNITS, k, l] * LANES, back, outs)
+                _sum(n, m.unit_sums + net.offsets[UNITS, k, l] * LANES, back, outs)
             if not alone:
                 _outer(n, m.sums + packed * LANES, h, ins, back, outs)
             if l > 0:
-                below = m.back + net.at[UNITS, k, l - 1] * COLUMNS
+                below = m.back + net.offsets[UNITS, k, l - 1] * COLUMNS
                 _zero(n, below, padded(ins) * COLUMNS)
                 _multiply(n, below, ins, back, outs, m.backward + packed)
                 _deactivate(n, below, h, ins * COLUMNS, net.leak)
             elif items:
                 _multiply(n, gradient, ins, back, outs, m.backward + packed)
         if net.features > width and items:
-            _add(n, gradient + width * COLUMNS, m.back + net.at[UNITS, k, -1] * COLUMNS, ONE)
+            _add(n, gradient + width * COLUMNS, m.back + net.offsets[UNITS, k, -1] * COLUMNS, ONE)
 
 
 @compiled
-def _inner_gradients(net: Network, m: Memory, b: int, alone: bool) -> None:  # noqa: FBT001
+def _inner_gradients(net: PrefixNetwork, m: Memory, b: int, alone: bool) -> None:  # noqa: FBT001
     """What inner products add to the gradient of a block, and to the sums behind that of the user's vector."""
     n, heads, slope = m.numbers, len(net.prefixes), m.inner
     x, gradient = _vectors(net, m, b), m.rows + m.row_numbers + b * net.features * COLUMNS
@@ -436,7 +436,7 @@ def _inner_gradients(net: Network, m: Memory, b: int, alone: bool) -> None:  # n
     _zero(n, slope, COLUMNS)
     for k in range(heads - 1, -1, -1):
         # A segment is read by its head and all wider ones, so slopes add up from the last.
-        _add(n, slope, m.back + net.at[UNITS, k, -1] * COLUMNS, ONE)
+        _add(n, slope, m.back + net.offsets[UNITS, k, -1] * COLUMNS, ONE)
         low = net.prefixes[k - 1] if k > 0 else 0
         _dots(n, m.feature_sums + low * LANES, x + low * COLUMNS, slope, net.prefixes[k] - low)
         for i in range(low, net.prefixes[k] if items else low):
@@ -448,7 +448,7 @@ def _inner_gradients(net: Network, m: Memory, b: int, alone: bool) -> None:  # n
 
 
 @compiled
-def _gradients(net: Network, m: Memory, alone: bool) -> None:  # noqa: FBT001
+def _gradients(net: PrefixNetwork, m: Memory, alone: bool) -> None:  # noqa: FBT001
     """Gradients of the weights, and of the vector that heads read, from the sums of all blocks."""
     n, width, user = m.numbers, net.prefixes[-1], m.vector_gradient
     for i in range(width):
@@ -456,17 +456,21 @@ def _gradients(net: Network, m: Memory, alone: bool) -> None:  # noqa: FBT001
     for k in range(len(net.prefixes)):
         ins = net.prefixes[k]
         for l in range(1 if alone else len(net.widths)):
-            outs, at, units = net.widths[l], m.heads + net.at[WEIGHTS, k, l], m.unit_sums + net.at[UNITS, k, l] * LANES
+            outs, at, units = (
+                net.widths[l],
+                m.heads + net.offsets[WEIGHTS, k, l],
+                m.unit_sums + net.offsets[UNITS, k, l] * LANES,
+            )
             for o in range(outs):
                 total = _total(n, units + o * LANES)
-                n[m.heads + net.weights + net.at[BIASES, k, l] + o] = total
+                n[m.heads + net.weights + net.offsets[BIASES, k, l] + o] = total
                 for i in range(ins if l == 0 else 0):
                     # The user's part of W0^T x is the same in all columns: dL/dW0 = u db^T and dL/du = W0 db.
                     n[user + i] += n[at + i * outs + o] * total
                     n[at + net.weights + i * outs + o] = n[m.vector + i] * total
             if l == 0:
                 at += ins * outs
-            sums = m.sums + net.at[PACKED, k, l] * LANES
+            sums = m.sums + net.offsets[PACKED, k, l] * LANES
             for i in range(ins if not alone else 0):
                 for o in range(outs):
                     n[at + net.weights + i * outs + o] = _total(n, sums + _tiled(i, o, ins) * LANES)
@@ -474,7 +478,7 @@ def _gradients(net: Network, m: Memory, alone: bool) -> None:  # noqa: FBT001
 
 
 @compiled
-def _through_graph(net: Network, m: Memory, blocks: int, alone: bool) -> None:  # noqa: FBT001
+def _through_graph(net: PrefixNetwork, m: Memory, blocks: int, alone: bool) -> None:  # noqa: FBT001
     """Gradients of the user's own vector and, on a graph, of the items that it was read with."""
     n, width, block, user = m.numbers, net.prefixes[-1], net.features * COLUMNS, m.vector_gradient
     if net.graph == STAR:
@@ -495,7 +499,7 @@ def _through_graph(net: Network, m: Memory, blocks: int, alone: bool) -> None:  
 
 
 @compiled
-def _decorrelate(net: Network, m: Memory, count: int) -> None:
+def _decorrelate(net: PrefixNetwork, m: Memory, count: int) -> None:
     """Add the regulariser's gradient, as `decorrelation` derives it."""
     n, width, rows = m.numbers, net.prefixes[-1], np.float32(count)
     blocks, block = (count + COLUMNS - 1) // COLUMNS, net.features * COLUMNS
@@ -538,7 +542,7 @@ def _decorrelate(net: Network, m: Memory, count: int) -> None:
 
 
 @compiled
-def _centre(net: Network, m: Memory, count: int, b: int) -> None:
+def _centre(net: PrefixNetwork, m: Memory, count: int, b: int) -> None:
     """Rows of a block less their mean; 0 where there is no row."""
     width = net.prefixes[-1]
     _copy(m.numbers, m.spread, m.rows + b * net.features * COLUMNS, width * COLUMNS)
@@ -549,7 +553,7 @@ def _centre(net: Network, m: Memory, count: int, b: int) -> None:
 
 
 @compiled
-def _move(net: Network, m: Memory, blocks: int, t: int, alone: bool) -> None:  # noqa: FBT001
+def _move(net: PrefixNetwork, m: Memory, blocks: int, t: int, alone: bool) -> None:  # noqa: FBT001
     """Move the user's vector and, unless it is alone, everything else."""
     n, width = m.numbers, net.prefixes[-1]
     _step(n, m.user, width, width, net.adam_user, net.lr_user, t + 1)
