@@ -268,7 +268,7 @@ def searched() -> list[str]:
     """Settings that one search compared for every method: the one before and the one it chose, over popularity."""
     rows, lines = results("defaults"), []
     for method, grid in defaults.GRIDS.items():
-        found = defaults.ratios(rows, method, list(CATALOGUES))
+        found = defaults.ratios(rows, method, defaults.searched(method))
         before = defaults.label(method, grid[0])
         if before not in found:
             continue

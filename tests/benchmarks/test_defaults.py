@@ -9,7 +9,7 @@ from benchmarks.quality import defaults
 from privfed.methods import method
 
 ROWS = json.loads((RESULTS / "defaults.json").read_text())["results"]
-FOUND = {name: defaults.ratios(ROWS, name, list(defaults.CATALOGUES)) for name in defaults.GRIDS}
+FOUND = {name: defaults.ratios(ROWS, name, defaults.searched(name)) for name in defaults.GRIDS}
 KEPT = {"lightfr": "keeps the rule of DCF, whose item codes it has"}
 """Methods that ship something else than the search chose, and why."""
 
