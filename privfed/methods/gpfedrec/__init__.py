@@ -68,9 +68,10 @@ METHOD = Method(
             "upload",
             0.01,
             0.0003,
-            "behind local noise at epsilon 8 on MovieLens-100K no norm from 0.001 to 0.1 was better than another",
+            "behind local noise at epsilon 8 on MovieLens-100K no norm from 0.001 to 0.1 was better than another, with the "
+            "paper's rates",
         ),
-        *half_of_median(upload_l1=1200.0),
+        *half_of_median(upload_l1=340.0),
     ),
 )
 

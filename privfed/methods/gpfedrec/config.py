@@ -13,12 +13,15 @@ Start = Literal["neighbours", "everybody"]
 
 
 class GPFedRecConfig(MethodConfig):
-    """Settings; defaults follow the paper's best on ML-100K with the graph signed as its eq. 3 says."""
+    """Settings; defaults follow the paper's best on ML-100K with the graph signed as its eq. 3 says.
+
+    Rates and scale were chosen on the validation parts of six catalogues (`benchmarks.quality.defaults`).
+    """
 
     dim: int = Field(32, ge=1, description="width of user and item vectors")
     hidden: tuple[int, ...] = Field((32, 16, 8), description="hidden widths of the private perceptron")
     lr: float = Field(0.1, gt=0, description="learning rate of the perceptron")
-    eta: float = Field(80.0, gt=1, description="user lr = lr (eta - 1), item lr = lr (eta x items - 1)")
+    eta: float = Field(20.0, gt=1, description="user lr = lr (eta - 1), item lr = lr (eta x items - 1)")
     reg: float = Field(0.5, ge=0, description="weight of the pull towards the neighbours' mean table")
     negatives: int = Field(4, ge=1, description="distinct negatives per positive, redrawn every round")
     batch_size: int = Field(256, ge=1, description="local samples per step")
@@ -59,7 +62,7 @@ class GPFedRecConfig(MethodConfig):
         "float32", description="of the products that the graph is made from; bfloat16 where the processor has it"
     )
     refresh_every: int = Field(1, ge=1, description="rounds between graph refreshes (light variant: > 1)")
-    initial_scale: float = Field(1.0, gt=0, description="standard deviation of initial user and item vectors")
+    initial_scale: float = Field(0.1, gt=0, description="standard deviation of initial user and item vectors")
 
     @property
     def reads_histories(self) -> bool:
