@@ -184,6 +184,12 @@ def million() -> dict[str, Case]:
 
 
 WHY: dict[str, str] = {
+    "FedMF, MovieLens-100K": "random reads of item rows, random integers and sorting, which the limit does not count",
+    "PFedRec, MovieLens-100K": "the same, with every logit taken twice",
+    "HeteFedRec, MovieLens-1M": "sums and transposes between caches in its loop, sampling, and checks of uploads",
+    "FAIR, MovieLens-1M": "hashed look-ups of slots, which the limit does not count",
+    "FedVAE, MovieLens-100K": "many passes over a number for every client and item",
+    "private-gram whole, MovieLens-1M": "an inverse in float64, which the limit does not count",
     "GPFedRec with its exact graph, MovieLens-1M": "the limit of its products in float32 is above the goal on this "
     "processor, and bfloat16, which would take three times the operations for the same digits, is slower here",
     "PFedRec, masked": "a key agreement for every pair of neighbours, their sealed shares and every mask drawn twice "
