@@ -68,8 +68,8 @@ METHOD = Method(
             "upload",
             0.01,
             0.0003,
-            "behind local noise at epsilon 8 on MovieLens-100K no norm from 0.001 to 0.1 was better than another, with the "
-            "paper's rates",
+            "behind local noise at epsilon 8 on MovieLens-100K no norm from 0.001 to 0.1 was better than another, with "
+            "the paper's rates",
         ),
         *half_of_median(upload_l1=340.0),
     ),
