@@ -174,7 +174,7 @@ def test_requests_are_for_one_seat_one_stage_and_above_the_last_counter(people: 
         with pytest.raises(MessageError, match="another seat or stage, or was sent before"):
             messages.request_content(other, frame, stage, last)
     with pytest.raises(MessageError, match="not signed"):
-        messages.request_content(party, frame[:-1] + b"\0", "query", 6)
+        messages.request_content(party, frame[:-1] + bytes([frame[-1] ^ 1]), "query", 6)
 
 
 def test_a_run_of_popularity_counts_once_and_sends_devices_nothing_of_the_server_s(
