@@ -34,7 +34,7 @@ def test_arithmetic_is_rounded_after_every_operation(arrays):
     np.testing.assert_array_equal(out[:, 1], (a - b) / y[:, 5:6] + y.dtype.type(0.1))
 
 
-def test_a_total_is_of_halves(arrays):
+def test_a_total_adds_lanes_pairwise_in_a_fixed_order(arrays):
     x, y, out = arrays
     calculate(x, y, out)
     left = x[:, 3:]

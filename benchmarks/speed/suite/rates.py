@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.ciphers.modes import ECB
 from privfed.federation import Purpose, Streams
 
 TRIES, LEAST_SECONDS = 5, 0.15
-SQUARE, HALF = 2048, 512
+SQUARE, SHORT = 2048, 512
 TRIAD = 1 << 24
 MEBIBYTE = 1 << 20
 CLIENTS, ITEMS, DIM, HIDDEN, BATCH, TILE, LATENT, CHUNK, WORDS = 943, 1682, 32, 32, 256, 16, 64, 64, 936
@@ -66,10 +66,10 @@ def products() -> dict[str, float]:
     }
 
 
-def halves() -> float:
+def short_products() -> float:
     """Operations per second of a square product in bfloat16."""
-    square, out = torch.rand(HALF, HALF).bfloat16(), torch.empty(HALF, HALF).bfloat16()
-    return rate(2 * HALF**3, lambda: torch.mm(square, square, out=out))
+    square, out = torch.rand(SHORT, SHORT).bfloat16(), torch.empty(SHORT, SHORT).bfloat16()
+    return rate(2 * SHORT**3, lambda: torch.mm(square, square, out=out))
 
 
 def memory() -> float:
@@ -96,11 +96,8 @@ def main() -> None:
     torch.set_num_threads(1)
     dense, cipher, triad = products(), ciphers(), memory()
     limits = {"gemm": max(dense.values()), "triad": triad, "cipher": max(cipher.values())}
-    print(
-        json.dumps(
-            {"limits": limits, "products": dense, "bfloat16": halves(), "memory": {"triad": triad}, "ciphers": cipher}
-        )
-    )
+    rates = {"limits": limits, "products": dense, "bfloat16": short_products()}
+    print(json.dumps(rates | {"memory": {"triad": triad}, "ciphers": cipher}))
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ class Network(NamedTuple):
         product: 1 with the table `gmf`, 0 without.
         bias: 1 where the last layer has a bias, else 0.
         widths: of the perceptron, input to last hidden layer.
-        kept: stored values of a row of each table.
+        kept: stored values of a row of each table; of one tier, the same for all.
         factored: 1 where a row is its stored values times the table's factor `[kept, dim]`, which is trained too.
         pairs: 1 for pairs of a positive and a negative, 0 for ratings.
         batch: samples of a step.

@@ -252,7 +252,7 @@ class PrivateGramServer:
             popularity=on_host(head.popularity),
             clients=self._people(gram, cohort),
             deviation=self._deviation(schema, GRAM),
-            content=self._content(head.items, head.items) if self._weighs_content(schema, short=short) else None,
+            content=self._content(head.items, head.items),
             diagonal=not short,
             max_pairs=self.config.rank,
         )
@@ -291,11 +291,6 @@ class PrivateGramServer:
     def _people(self, gram: Float64[Tensor, "side side"], cohort: Cohort) -> float:  # noqa: ARG002 (all are expected)
         """How many histories are in it."""
         return cohort.expected
-
-    def _weighs_content(self, schema: Schema, *, short: bool) -> bool:
-        """Whether weights may come from content: all but those of sums without noise in the form of EASE."""
-        exact = self.config.select and not short and not self._deviation(schema, GRAM)
-        return self.config.beyond_head == "content" or not exact
 
     def _content(self, rows: Int64[Tensor, " j"], items: Int64[Tensor, " k"]) -> Content | None:
         """Kernels between some items and others; None where nothing is known of items."""

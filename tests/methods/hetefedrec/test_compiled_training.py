@@ -69,7 +69,7 @@ def test_compiled_clients_move_as_tiles_do(world, few_users, monkeypatch, settin
         assert float(far.float().mean()) <= (1e-3 if settings == "Adam" else 0), name
 
 
-@pytest.mark.parametrize("settings", ["defaults", "published", "star, user steps, an inner product"])
+@pytest.mark.parametrize("settings", SETTINGS)
 def test_a_client_whose_training_breaks_down_leaves_no_trace(world, few_users, settings):
     w = world("hetefedrec", parts=few_users, **SETTINGS[settings])
     everybody = torch.arange(w.data.n_users)
