@@ -106,8 +106,11 @@ class Dense:
         self.values.mul_(factors[self.owner].view(-1, *[1] * (self.values.dim() - 1)).to(self.values.dtype))
 
     def add_to(self, total: Tensor) -> None:
-        """Add the column sums, accumulated in the dtype of `total`."""
-        total.add_(self.values.sum(0, dtype=total.dtype))
+        """Add one client after the other, in the dtype of `total`."""
+        if total.is_cpu:
+            _add_each(total.view(-1).numpy(), self.values.numpy().reshape(len(self.values), total.numel()))
+        else:
+            total.add_(self.values.sum(0, dtype=total.dtype))
 
     def fills(self, slots: Int64[Tensor, " clients"], rows: int) -> bool:
         """True where every row has an owner."""
@@ -287,6 +290,14 @@ def _ordered(owner: Int64[np.ndarray, " k"], ids: Int64[np.ndarray, " k"], clien
         fine &= 0 <= owner[j] < clients and 0 <= ids[j] < rows and key > before
         before = key
     return fine
+
+
+@compiled
+def _add_each(total: Num[np.ndarray, " d"], values: Num[np.ndarray, "h d"]) -> None:
+    """total += values[j] for every j: converted one by one, where torch converts a whole copy first."""
+    for j in range(len(values)):
+        for column in range(len(total)):
+            total[column] += values[j, column]
 
 
 @compiled
