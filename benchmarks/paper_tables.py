@@ -3,7 +3,7 @@
 A file there has a paper's data sets, the methods that it compares with, what it claims, and every result table and
 figure: what it shows, the paper's numbers (facts, as printed, which `scale` times a share of one), and how far we got:
 
-    reproduced   every row and data set that can be had was run, with three seeds or more; whatever came out
+    run whole    every row and data set that can be had was run, with three seeds or more; whatever came out
     in part      some of it was
     open         it can be run, and was not
     impossible   something is missing that nobody can make here; `reason` says what
@@ -12,6 +12,7 @@ figure: what it shows, the paper's numbers (facts, as printed, which `scale` tim
 """
 
 import json
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,9 +29,20 @@ from privfed.methods.registry import entries
 
 FOLDER = ROOT / "benchmarks" / "papers"
 PAPERS = ("gpfedrec", "hetefedrec", "feddae", "fair", "dfmr")
-STATUSES = ("reproduced", "in part", "open", "impossible")
+STATUSES = ("run whole", "in part", "open", "impossible")
+SEEDS = 3
+"""Of every row, for a result to be run whole."""
+NEAR = 0.1
+"""A number is met where ours differs from it by no more than this share of it."""
 PROTOCOLS = ("published", "honest")
 POPULARITY = "popularity"
+OF_THEIR_OWN = (
+    ("hetefedrec", "hetefedrec_table_ncf", ("table-2", "table-4"), "MovieLens-1M", "Fed-NCF: "),
+    ("hetefedrec", "hetefedrec_table_lightgcn", ("table-2", "table-4"), "MovieLens-1M", "Fed-LightGCN: "),
+    ("fair", "fair_table_goodreads-100", ("table-2",), "Goodreads-100", ""),
+    ("fair", "fair_loss_goodreads-100", ("table-3",), "Goodreads-100", ""),
+)
+"""Paper, file, results, data set and how rows begin, of main tables that scripts of their own have run."""
 CUT = ("NDCG", "precision", "recall")
 """Metrics that a result names without a cut-off: a figure that shows them by cut-off."""
 
@@ -67,7 +79,20 @@ def counts() -> list[str]:
         ["result tables and figures", str(shown.total()), *(str(shown[status]) for status in STATUSES)],
         ["comparison methods", str(methods), str(here), "", str(methods - here), ""],
     ]
-    return table(["", "all", *STATUSES], rows)
+    pairs = [numbers_met(one, _of(one, runs)) for known, runs in _with_runs() for one in known["results"]]
+    met, compared = (sum(side) for side in zip(*pairs, strict=True))
+    said = f"Of {compared} printed numbers that we have means for, {met} are met."
+    return [*table(["", "all", *STATUSES], rows), said, ""]
+
+
+def _with_runs() -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Every paper, and its runs under its own protocol."""
+    return [(paper(name), published_runs(name)) for name in PAPERS]
+
+
+def _of(one: Mapping[str, Any], runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The runs of one result."""
+    return [run for run in runs if run["result"] == one["id"]]
 
 
 def cells() -> list[str]:
@@ -88,12 +113,71 @@ def index() -> list[str]:
             one["name"],
             one["shows"],
             one["status"],
+            _share(rows_run(known, one, mine)),
+            _share(numbers_met(one, mine)),
             "; ".join(filter(None, (one["found"], one["reason"]))),
         ]
-        for known in map(paper, PAPERS)
+        for known, runs in _with_runs()
         for one in known["results"]
+        for mine in [_of(one, runs)]
     ]
-    return table(["paper", "result", "what it shows", "status", "what came out, and what is missing"], rows, "lllll")
+    heads = ["paper", "result", "what it shows", "status", "rows", "met", "what came out, and what is missing"]
+    return table(heads, rows, "llllrrl")
+
+
+def rows_run(known: Mapping[str, Any], one: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """Printed rows with `SEEDS` seeds, stand-ins included, of those on data that can be had.
+
+    None of none where there is no run: other scripts may have their own form of it.
+    """
+    where = {data["name"]: data["status"] for data in known["data"]}
+    seeds = Counter((run["data"].partition(" (")[0], run["row"]) for run in runs)
+    wanted = [(data, label) for data, rows in one["numbers"].items() if where[data] != "impossible" for label in rows]
+    wanted = wanted or [row for row in seeds if row[1] != POPULARITY]
+    return (sum(seeds[row] >= SEEDS for row in wanted), len(wanted)) if runs else (0, 0)
+
+
+def numbers_met(one: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """Printed numbers that our means over seeds meet on the paper's own data, of those that we have means of."""
+    means: dict[tuple[str, str, str], list[float]] = {}
+    for run in runs:
+        for metric in one["metrics"]:
+            if metric in run["metrics"]:
+                means.setdefault((run["data"], run["row"], metric), []).append(one["scale"] * run["metrics"][metric])
+    off = [
+        abs(statistics.fmean(ours) - number) / abs(number)
+        for (data, label, metric), ours in means.items()
+        for printed in [one["numbers"].get(data, {}).get(label, {}).get(metric)]
+        if (number := printed[0] if isinstance(printed, list) else printed)
+    ]
+    return sum(share <= NEAR for share in off), len(off)
+
+
+def published_runs(name: str) -> list[dict[str, Any]]:
+    """All runs under a paper's own protocol, those of other scripts included."""
+    return [run for run in (*_runs(name), *_of_their_own(name)) if run["protocol"] == "published"]
+
+
+def _of_their_own(name: str) -> list[dict[str, Any]]:
+    """Runs in files of other forms."""
+    return [
+        {
+            "result": result,
+            "data": data,
+            "row": start + re.sub(r" (\d+)%$", r", \1 %", run["variant"]),
+            "protocol": "published",
+            "seed": run["seed"],
+            "metrics": {"NDCG@20": run.get("ndcg", run.get("ndcg all")), "Recall@20": run.get("recall")},
+        }
+        for paper_of, file, shown, data, start in OF_THEIR_OWN
+        if paper_of == name
+        for run in results(file)["runs"]
+        for result in shown
+    ]
+
+
+def _share(counted: tuple[int, int]) -> str:
+    return "{} of {}".format(*counted) if counted[1] else ""
 
 
 def methods() -> list[str]:
@@ -234,7 +318,7 @@ def _measured(one: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> str:
 
 def _unmeasured(data: Mapping[str, Any]) -> str:
     """Why nothing was run on a data set."""
-    return str(data["reason"]) if data["reason"] and data["status"] != "reproduced" else "not run yet"
+    return str(data["reason"]) if data["reason"] and data["status"] != "run whole" else "not run yet"
 
 
 def _reason(known: Mapping[str, Any], data: Mapping[str, Any], label: str, *, any_run: bool) -> str:
