@@ -43,7 +43,7 @@ class FairConfig(MethodConfig):
     capacity_seed: int = Field(0, description="seed of random capacities")
     dim: int = Field(8, ge=1, description="width of every table")
     hidden: tuple[int, ...] = Field((8,), min_length=1, description="hidden widths of the perceptron")
-    lr: float = Field(1e-3, gt=0, description="learning rate of the clients' Adam")
+    lr: float = Field(1e-2, gt=0, description="learning rate of the clients' Adam")
     epochs: int = Field(5, ge=1, description="local epochs of a round")
     batch_size: int = Field(512, ge=1, description="local samples per step")
     shuffle: bool = Field(
