@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from privfed.contracts import DefaultClip, MethodTraits, half_of_median
+from privfed.contracts import MethodTraits, half_of_median
 from privfed.evaluation import Task
 from privfed.federation import Message
 from privfed.methods.fair.attack_surface import FairSurface
@@ -71,15 +71,7 @@ METHOD = Method(
     attack_surface=FairSurface(),
     disclosure=FairDisclosure(),
     presets={PUBLISHED: AS_PUBLISHED},
-    clip_norms=(
-        DefaultClip(
-            "upload",
-            0.3,
-            1.0,
-            "the median norm on MovieLens-100K, between the best two of four by validation NDCG@20 at epsilon 8",
-        ),
-        *half_of_median(upload_l1=13.0),
-    ),
+    clip_norms=half_of_median(upload=1.3, upload_l1=120.0),
 )
 
 __all__ = [
