@@ -207,7 +207,13 @@ class DeviceTraining:
 
 
 def network(config: FairConfig, kept: Int64[np.ndarray, " tables"], *, factored: bool) -> kernel.Network:
-    """The kernel's view of the settings, and of how a tier keeps rows."""
+    """The kernel's view of the settings, and of how a tier keeps rows.
+
+    Raises:
+        ValueError: tables whose rows keep unequal numbers of values, which the kernel would read wrongly.
+    """
+    if (kept != kept[:1]).any():
+        raise ValueError(f"rows of a tier's tables keep {kept.tolist()} values; the kernel reads as many of each")
     model = config.model
     return kernel.Network(
         config.dim, int(model.gmf), int(model.bias), np.array(model.widths), kept, int(factored),

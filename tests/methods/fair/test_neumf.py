@@ -2,11 +2,14 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from privfed.methods.fair import FairConfig
 from privfed.methods.fair.neumf import NeuMF, initial_layers, scores, scores_of_catalogue
+from privfed.methods.fair.training import network
 
 SHAPES = [NeuMF(8, (8,)), NeuMF(4, (6, 5)), NeuMF(6, (4,), gmf=False, bias=True), NeuMF(3, (5, 2), bias=True)]
 
@@ -87,3 +90,10 @@ def test_initial_layers_have_the_spread_of_the_papers():
         assert not layers[f"mlp.b{j}"].any()
     assert float(layers["predict.w"].abs().max()) <= math.sqrt(3 / 48)
     assert all(value.dtype == torch.float32 for value in layers.values())
+
+
+def test_tables_that_keep_unequal_rows_are_refused() -> None:
+    config = FairConfig()
+    assert network(config, np.array([4, 4]), factored=False).kept.tolist() == [4, 4]
+    with pytest.raises(ValueError, match=r"keep \[4, 2\] values"):
+        network(config, np.array([4, 2]), factored=False)
