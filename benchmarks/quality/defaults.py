@@ -197,7 +197,7 @@ def resolved(settings: Mapping[str, Any], parts: Split) -> dict[str, Any]:
     known = {"density": density(parts), "history": len(parts.train) / parts.train.n_users}
     return {
         name: math.prod(known[word] if word in known else float(word) for word in value.split())
-        if isinstance(value, str)
+        if isinstance(value, str) and not known.keys().isdisjoint(value.split())
         else value
         for name, value in settings.items()
     }

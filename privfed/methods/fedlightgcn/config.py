@@ -17,7 +17,7 @@ class FedLightGCNConfig(MethodConfig):
     )
     lr: float = Field(0.1, gt=0, description="base learning rate")
     user_lr_factor: float = Field(20.0, gt=0, description="user learning rate = lr x this")
-    item_lr_factor: float = Field(4.0, gt=0, description="item learning rate = lr x this x number of items")
+    item_lr_factor: float = Field(0.3, gt=0, description="item learning rate = lr x this x number of items")
     negatives: int = Field(4, ge=1, description="distinct negatives per positive, redrawn every round")
     batch_size: int = Field(256, ge=1, description="local samples per step")
     initial_scale: float = Field(0.1, gt=0, description="standard deviation of initial user and item vectors")
