@@ -32,7 +32,7 @@ METHOD = Method(
     attack_surface=NamedBlocks("items", scores_are_logits=True),
     disclosure=ServerReads("the sum of item-vector updates"),
     presets={PUBLISHED: AS_PUBLISHED},
-    clip_norms=half_of_median(upload=190.0, upload_l1=8200.0),
+    clip_norms=half_of_median(upload=2.4, upload_l1=170.0),
 )
 
 __all__ = ["METHOD", "FedLightGCNClients", "FedLightGCNConfig"]
