@@ -294,7 +294,7 @@ def _ordered(owner: Int64[np.ndarray, " k"], ids: Int64[np.ndarray, " k"], clien
 
 @compiled
 def _add_each(total: Num[np.ndarray, " d"], values: Num[np.ndarray, "h d"]) -> None:
-    """total += values[j] for every j: converted one by one, where torch converts a whole copy first."""
+    """Total += values[j] for every j: converted one by one, where torch converts a whole copy first."""
     for j in range(len(values)):
         for column in range(len(total)):
             total[column] += values[j, column]

@@ -11,10 +11,12 @@ The popularity of the head gets x / sqrt(|x|) beside it: of unit length on the h
 there says more than in the popularity of the whole catalogue.
 """
 
+import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float, Float32, Float64, Int64
 from torch import Tensor
 
+from privfed.compute.compiled import compiled
 from privfed.federation import Message
 from privfed.methods.shared.popular_head import HEAD, SCALE, SHARES, WITHIN, on_head, places
 from privfed.methods.shared.vae_inputs import OwnRows
@@ -29,10 +31,34 @@ def centred(rows: OwnRows, message: Message) -> tuple[Float[Tensor, "clients sid
     """The vector y of every history, and how many of its items are on the head."""
     head, shares, scale = (message.shared[name] for name in (HEAD, SHARES, SCALE))
     owner, place = places(rows, head)
-    own = torch.zeros(len(rows.counts), len(head))
+    owned = torch.bincount(owner, minlength=len(rows.counts))
+    if owned.is_cpu and shares.dtype == scale.dtype == torch.float32:
+        taken = owner.numpy(), place.numpy()
+        return torch.from_numpy(_centred(*taken, owned.numpy(), shares.numpy(), scale.numpy())), owned
+    own = torch.zeros(len(owned), len(head))
     own[owner, place] = 1
-    owned = torch.bincount(owner, minlength=len(own))
     return (own - (owned.unsqueeze(1) * shares).clamp(max=1)).mul_(scale), owned
+
+
+@compiled
+def _centred(
+    owner: Int64[np.ndarray, " k"],
+    place: Int64[np.ndarray, " k"],
+    owned: Int64[np.ndarray, " clients"],
+    shares: Float32[np.ndarray, " side"],
+    scale: Float32[np.ndarray, " side"],
+) -> Float32[np.ndarray, "clients side"]:
+    """The vectors, written once: a pass over clients x side for each operation would cost more than the sum of them."""
+    zero, one = np.float32(0), np.float32(1)
+    out = np.empty((len(owned), len(shares)), np.float32)
+    for j in range(len(owned)):
+        length = np.float32(owned[j])
+        for i in range(len(shares)):
+            out[j, i] = (zero - min(length * shares[i], one)) * scale[i]
+    for k in range(len(owner)):
+        i = place[k]
+        out[owner[k], i] = (one - min(np.float32(owned[owner[k]]) * shares[i], one)) * scale[i]
+    return out
 
 
 def factors(vectors: Float[Tensor, "clients side"], *, diagonal: bool) -> Float64[Tensor, " clients"]:

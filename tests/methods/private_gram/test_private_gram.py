@@ -15,13 +15,16 @@ from scipy.stats import norm
 from privfed.contracts import NoisySums
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
-from privfed.federation import Call, Streams
+from privfed.federation import Call, Message, Streams
 from privfed.guards import ClientGuard
 from privfed.methods import PublicInfo, method
 from privfed.methods.private_gram import HeadShown, NoFeaturesError, PrivateGramConfig, PrivateGramConstants
 from privfed.methods.private_gram.model.content import Content
 from privfed.methods.private_gram.model.estimate import EstimatorSettings, NoisyGram
-from privfed.methods.shared.popular_head import PopularHead
+from privfed.methods.private_gram.queries import centred
+from privfed.methods.shared.popular_head import HEAD as HEAD_ITEMS
+from privfed.methods.shared.popular_head import SCALE, SHARES, PopularHead
+from privfed.methods.shared.vae_inputs import OwnRows
 from privfed.privacy import PlanError, PrivacyPlan, forecast, plan_for_target
 from privfed.setup.config import ExperimentConfig, TapConfig
 from privfed.updates import ClientUpdates, packed_size, unpacked
@@ -703,3 +706,18 @@ def test_an_aborted_round_asks_again(small_split):
     assert result.costs.aborted_rounds > 0
     assert bool(e.server.queried)
     assert result.guarantee.rounds_counted == 1
+
+
+def test_vectors_are_those_of_torch_to_the_bit():
+    """Items off the head, a user without any on it, and histories so long that popularity is cut at one."""
+    draw, side = torch.Generator().manual_seed(0), 30
+    own = torch.rand(20, 40, generator=draw) < torch.arange(20).unsqueeze(1) / 20
+    owner, items = own.nonzero(as_tuple=True)
+    head = torch.randperm(40, generator=draw)[:side]
+    shares, scale = torch.rand(side, generator=draw) / 5, torch.rand(side, generator=draw) + 0.1
+    message = Message({HEAD_ITEMS: head, SHARES: shares, SCALE: scale})
+    vectors, owned = centred(OwnRows(owner, items, own.sum(1), 40), message)
+    expected = (own[:, head].float() - (owned.unsqueeze(1) * shares).clamp(max=1)).mul_(scale)
+    assert owned.tolist() == own[:, head].sum(1).tolist()
+    assert (owned.unsqueeze(1) * shares > 1).any()
+    assert vectors.numpy().tobytes() == expected.numpy().tobytes()
