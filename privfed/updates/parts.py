@@ -20,6 +20,7 @@ from privfed.compute.devices import HOST, here
 from privfed.contracts.schema import Block, UpdateError
 
 _DOUBLES_AT_ONCE, _ACCELERATED_AT_ONCE = 2**16, 2**25
+_HALVES = (torch.float16, torch.bfloat16)
 
 
 class Part(Protocol):
@@ -108,7 +109,7 @@ class Dense:
     def add_to(self, total: Tensor) -> None:
         """Add one client after the other, in the dtype of `total`."""
         if total.is_cpu:
-            _add_each(total.view(-1).numpy(), self.values.numpy().reshape(len(self.values), total.numel()))
+            _add_each(total.view(-1).numpy(), _array(self.values, total).reshape(len(self.values), total.numel()))
         else:
             total.add_(self.values.sum(0, dtype=total.dtype))
 
@@ -245,7 +246,7 @@ class Rows:
         """Add rows of equal id one after the other, in the dtype of `total`; whole numbers exactly."""
         # Compiled, values turn into the dtype of `total` one by one; `add_rows_` would convert a whole copy first.
         if total.is_cpu:
-            _add_rows(total.numpy(), self.ids.numpy(), self.values.numpy())
+            _add_rows(total.numpy(), self.ids.numpy(), _array(self.values, total))
         else:
             add_rows_(total.view(-1, self.values.shape[1]), self.ids, self.values)
 
@@ -292,9 +293,15 @@ def _ordered(owner: Int64[np.ndarray, " k"], ids: Int64[np.ndarray, " k"], clien
     return fine
 
 
+def _array(values: Num[Tensor, "..."], total: Num[Tensor, "..."]) -> np.ndarray:
+    """Values as compiled code takes them: numbers of half precision, which it does not know, in the total's dtype."""
+    array: np.ndarray = values.to(total.dtype if values.dtype in _HALVES else values.dtype).numpy()
+    return array
+
+
 @compiled
 def _add_each(total: Num[np.ndarray, " d"], values: Num[np.ndarray, "h d"]) -> None:
-    """Total += values[j] for every j: converted one by one, where torch converts a whole copy first."""
+    """Add values[j] to the total for every j: converted one by one, where torch converts a whole copy first."""
     for j in range(len(values)):
         for column in range(len(total)):
             total[column] += values[j, column]

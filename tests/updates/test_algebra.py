@@ -194,3 +194,13 @@ def test_adding_rows_counts_repeated_ids(seed, k):
     for i, value in zip(ids, values, strict=True):
         table[i] += value
     np.testing.assert_allclose(found.numpy(), table, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_values_of_any_precision_add_to_a_sum_in_double(dtype):
+    values = torch.tensor([[1.5, -2.0, 0.25], [3.0, 0.5, -8.0]], dtype=dtype)
+    owner, ids = torch.arange(2), torch.tensor([4, 4])
+    dense, rows = torch.ones(3, dtype=torch.float64), torch.ones(ROWS, 3, dtype=torch.float64)
+    Dense("bias", owner, values).add_to(dense)
+    Rows("items", owner, ids, values).add_to(rows)
+    assert dense.tolist() == rows[4].tolist() == [5.5, -0.5, -6.75]
