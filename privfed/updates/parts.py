@@ -295,7 +295,7 @@ def _ordered(owner: Int64[np.ndarray, " k"], ids: Int64[np.ndarray, " k"], clien
 
 def _array(values: Num[Tensor, "..."], total: Num[Tensor, "..."]) -> np.ndarray:
     """Values as compiled code takes them: numbers of half precision, which it does not know, in the total's dtype."""
-    array: np.ndarray = values.to(total.dtype if values.dtype in _HALVES else values.dtype).numpy()
+    array: np.ndarray = (values.to(total.dtype) if values.dtype in _HALVES else values).numpy()
     return array
 
 
