@@ -32,7 +32,9 @@ def centred(rows: OwnRows, message: Message) -> tuple[Float[Tensor, "clients sid
     head, shares, scale = (message.shared[name] for name in (HEAD, SHARES, SCALE))
     owner, place = places(rows, head)
     owned = torch.bincount(owner, minlength=len(rows.counts))
-    if owned.is_cpu and shares.dtype == scale.dtype == torch.float32:
+    # Compiled code reads memory unchecked, and a hostile server chooses the shapes: torch refuses those that differ.
+    alike = shares.shape == scale.shape == head.shape and shares.dtype == scale.dtype == torch.float32
+    if owned.is_cpu and alike:
         taken = owner.numpy(), place.numpy()
         return torch.from_numpy(_centred(*taken, owned.numpy(), shares.numpy(), scale.numpy())), owned
     own = torch.zeros(len(owned), len(head))

@@ -721,3 +721,13 @@ def test_vectors_are_those_of_torch_to_the_bit():
     assert owned.tolist() == own[:, head].sum(1).tolist()
     assert (owned.unsqueeze(1) * shares > 1).any()
     assert vectors.numpy().tobytes() == expected.numpy().tobytes()
+
+
+@pytest.mark.parametrize("short", [HEAD_ITEMS, SHARES, SCALE])
+def test_a_hostile_message_of_unequal_lengths_is_refused_and_read_nowhere_else(short):
+    lengths = {name: 20 if name == short else 30 for name in (HEAD_ITEMS, SHARES, SCALE)}
+    shared = {name: torch.ones(length) for name, length in lengths.items()}
+    shared[HEAD_ITEMS] = torch.arange(lengths[HEAD_ITEMS])
+    rows = OwnRows(torch.zeros(2, dtype=torch.int64), torch.tensor([3, 25]), torch.tensor([2]), 40)
+    with pytest.raises(RuntimeError, match="must match the size"):
+        centred(rows, Message(shared))
