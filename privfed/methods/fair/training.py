@@ -13,6 +13,7 @@ from jaxtyping import Float, Int32, Int64, UInt32
 from torch import Tensor
 
 from privfed.compute.devices import on_host, placed
+from privfed.compute.received import refuse_shape
 from privfed.data import Histories
 from privfed.methods.client_data import ClientData
 from privfed.methods.fair import kernel
@@ -171,6 +172,7 @@ class DeviceTraining:
             rows: the users' own.
             uints: random ones, `words_needed` of them.
         """
+        refuse_shape("the shared layers", layers, (self.config.model.size,))
         n, dtype = len(users), received.stored.values.dtype
         factors = received.factors.flatten()
         # [clients, numbers]: user rows | layers | factors. Shared ones are copied per client, as each trains its own.

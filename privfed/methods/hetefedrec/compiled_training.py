@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float32, Int64
 from torch import Tensor
 
+from privfed.compute.received import refuse_shape
 from privfed.methods.hetefedrec import kernel
 from privfed.methods.hetefedrec.kernel import (
     COLUMNS,
@@ -53,6 +54,7 @@ def train_model(
         Changes of every head that the model trains, `[n, *shape]`.
     """
     weights = [layout.head_of(shared, head) for head in layout.models[model].heads]
+    _refuse_others(layout, model, samples, shared, weights)
     first = samples.counts.cumsum(0) - samples.counts
     start = Start(
         np.ascontiguousarray(shared[f"items.{layout.models[model].name}"].numpy()),
@@ -75,6 +77,21 @@ def train_model(
             at += value.numel()
         found.append(views)
     return found
+
+
+def _refuse_others(
+    layout: ModelLayout, model: int, samples: DistinctSamples, shared: Mapping[str, Tensor], heads: list[Parameters]
+) -> None:
+    """Refuse parameters of other shapes than the model's."""
+    mine = layout.models[model]
+    table, last = shared[f"items.{mine.name}"], int(samples.items.max()) if len(samples.items) else -1
+    refuse_shape(f"items.{mine.name}", table, (max(len(table), last + 1), mine.width))
+    if layout.config.item_bias:
+        refuse_shape(layout.bias_name(model), shared[layout.bias_name(model)].flatten(), (len(table),))
+    for k, head in zip(mine.heads, heads, strict=True):
+        for name, shape in layout.head(k).head(0).shapes().items():
+            refuse_shape(f"{layout.head_name(k)}.{name}", head[name], shape)
+
 
 
 def _network(layout: ModelLayout, model: int, heads: list[Parameters], steps: int) -> tuple[PrefixNetwork, int, int]:

@@ -81,6 +81,23 @@ def linear_changes(
     return table, _trained(samples, rows, table, start, heads, batch_size, rates)
 
 
+def _refuse_others(
+    start: tuple[Float32[Tensor, "items dim"], Int64[Tensor, " starts"]], heads: Mapping[str, Tensor]
+) -> None:
+    """Refuse a table without some of the rows or of another width: compiled code reads memory unchecked.
+
+    Raises:
+        IndexError: a server, which chooses the table, sent too small a one, or one that does not fit the heads.
+    """
+    (rows, width), places = start[0].shape, start[1]
+    last = int(places.max()) if len(places) else -1
+    if last >= rows or width != heads["w"].shape[1]:
+        raise IndexError(
+            f"a table of {rows} rows of width {width} came, and row {last} of width {heads['w'].shape[1]} is trained; "
+            "drop the message"
+        )
+
+
 def _trained(
     samples: Samples,
     rows: TouchedRows,
@@ -90,6 +107,7 @@ def _trained(
     batch_size: int,
     rates: LinearRates,
 ) -> dict[str, Tensor]:
+    _refuse_others(start, heads)
     new = {name: values.clone() for name, values in heads.items()}
     bias = new["b"] if "b" in new else torch.zeros(len(new["w"]))
     _epoch(
