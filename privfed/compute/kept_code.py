@@ -8,9 +8,10 @@ after an upgrade, or an edit of one of those files, its old machine code would r
 import hashlib
 import sys
 from collections.abc import Callable, Iterator
+from enum import Enum
 from functools import cache
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType, NoneType
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from numba.core.caching import FunctionCache
 
 OTHERS = ("builtins", "math", "numba", "numpy", "operator")
 """Packages that machine code may come from as well: numba keeps none of another version of itself."""
-CONSTANTS = (bool, int, float, complex, str, bytes, tuple)
+CONSTANTS = (bool, int, float, complex, str, bytes, tuple, type, np.dtype, Enum, NoneType)
 
 
 class KeptCode(FunctionCache):
@@ -47,23 +48,25 @@ def digest(function: Callable[..., object], arguments: Any = ()) -> str:
 def _parts(function: Callable[..., object], known: set[int]) -> Iterator[bytes]:
     """What is read by a function and by all that it calls: files, and constants by name."""
     yield from _file(function.__module__)
-    for name in _names(function.__code__):
-        if name not in function.__globals__:
-            continue
-        value = function.__globals__[name]
-        called = getattr(value, "py_func", None)
-        if called is not None:
-            if id(called) not in known:
-                known.add(id(called))
-                yield from _parts(called, known)
-        elif isinstance(value, ModuleType):
+    names = [*_names(function.__code__)]
+    found = [(name, function.__globals__[name]) for name in names if name in function.__globals__]
+    for name, value in found:
+        if isinstance(value, ModuleType):
             yield from _file(value.__name__)
+            if not _other(value.__name__):
+                # What is reached through a module may in turn call what is in a third.
+                found += [(inner, getattr(value, inner)) for inner in names if hasattr(value, inner)]
         elif isinstance(value, np.ndarray | np.generic):
             yield f"{name} = {value.dtype} {value.shape} ".encode() + value.tobytes()
         elif isinstance(value, CONSTANTS):
             yield f"{name} = {value!r}".encode()
-        else:
             yield from _file(getattr(value, "__module__", None))
+        else:
+            called = getattr(value, "py_func", None) or getattr(value, "_defn", value)
+            yield from _file(getattr(called, "__module__", None))
+            if isinstance(called, FunctionType) and not _other(called.__module__) and id(called) not in known:
+                known.add(id(called))
+                yield from _parts(called, known)
 
 
 def _of_arguments(arguments: Any) -> Iterator[bytes]:
@@ -84,9 +87,13 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
+def _other(module: str) -> bool:
+    return module.partition(".")[0] in OTHERS
+
+
 def _file(module: str | None) -> Iterator[bytes]:
     """The digest of a module's source."""
-    if module is None or module.partition(".")[0] in OTHERS:
+    if module is None or _other(module):
         return
     source = getattr(sys.modules.get(module), "__file__", None)
     if source is not None and Path(source).exists():

@@ -14,6 +14,7 @@ from privfed.compute.compiled import compiled
 
 FACTOR = {factor}
 TABLE = np.array([{factor}])
+NUMBER = np.int64
 
 
 class {name}(NamedTuple):
@@ -26,6 +27,7 @@ def scaled(x):
     return {scaled}
 """
 CALLER = """
+import called
 from called import FACTOR, TABLE, scaled
 from privfed.compute.compiled import compiled
 
@@ -38,6 +40,11 @@ def through_another(x):
 @compiled
 def by_way_of(x):
     return scaled(x)
+
+
+@compiled
+def through_a_module(x):
+    return called.scaled(x) + called.NUMBER(0)
 
 
 @compiled
@@ -85,6 +92,7 @@ def run(tmp_path, monkeypatch):
     ("function", "before", "change", "after"),
     [
         ("through_another", 6, {"scaled": "7 * x"}, 21),
+        ("through_a_module", 6, {"scaled": "7 * x"}, 21),
         ("by_a_constant", 6, {"factor": 5}, 15),
         ("by_a_table", 6, {"factor": 5}, 15),
         ("by_a_field", 3, {"first": "high", "second": "low"}, 5),

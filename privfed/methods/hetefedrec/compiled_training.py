@@ -93,7 +93,6 @@ def _refuse_others(
             refuse_shape(f"{layout.head_name(k)}.{name}", head[name], shape)
 
 
-
 def _network(layout: ModelLayout, model: int, heads: list[Parameters], steps: int) -> tuple[PrefixNetwork, int, int]:
     """The network, and how many packed weights and units it has."""
     c, mine, widths = layout.config, layout.models[model], (*layout.config.hidden, 1)
