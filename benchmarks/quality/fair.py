@@ -38,7 +38,7 @@ K, COHORT, USERS_AT_ONCE = 20, 10, 4
 CATALOGUES = ("all", "trained")
 POPULARITY, MIDDLE = "popularity", 3.0
 PUBLISHED = {"assigned": "pseudonym", "weights": "samples", "shares": "realised", "lr": 1e-3}
-"""As released: capacities in the order of the file, which is that of activity, weights by interactions, and the rate."""
+"""As released: capacities in the order of the file, which is that of activity, weights by interactions, the rate."""
 
 SCHEMES = ("1x-2x", "1x-4x", "1x-8x", "1x-16x")
 LOSS = (0.01, 0.2, 0.3, 0.5)
