@@ -4,8 +4,8 @@
     python -m benchmarks.quality.upload_norms --only fedrap colr
 
 Every user's first training from the public start, with its own seed and nothing clipped; norms are taken over all that
-a user would upload. Methods are those whose default clip norms stand by this rule (`half_of_median`). One process, one
-thread, a minute; results go to `benchmarks/results/upload_norms.json`.
+a user would upload. Methods are those whose default clip norms stand by this rule (`half_of_median`), and their presets. One
+process, one thread, minutes; results go to `benchmarks/results/upload_norms.json`.
 """
 
 from collections.abc import Sequence
@@ -31,6 +31,12 @@ def by_rule(name: str) -> dict[str, float]:
     }
 
 
+def measured() -> list[str]:
+    """Methods with clip norms by rule, and their presets."""
+    ruled = [name for name in methods() if by_rule(name)]
+    return [*ruled, *(f"{name}:{preset}" for name in ruled for preset in method(name).presets)]
+
+
 def uploads(name: str, parts: Split, data: str) -> Float64[Tensor, "users norms"]:
     """L2 and L1 norm of every user's first upload."""
     config = ExperimentConfig(data=data, split=parts.spec, method={"name": name}, taps=TapConfig(places=()))
@@ -53,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = harness.parse(parser, arguments)
     record = harness.Record("upload_norms", options, [])
     parts = split(load(options.data), SplitSpec())
-    for name in (name for name in methods() if by_rule(name) and harness.chosen(name, options.only)):
+    for name in (name for name in measured() if harness.chosen(name, options.only)):
         if not record.has(method=name, data=options.data):
             upload, upload_l1 = uploads(name, parts, options.data).median(dim=0).values.tolist()
             medians = {"upload": float(f"{upload:.3g}"), "upload_l1": float(f"{upload_l1:.3g}")}

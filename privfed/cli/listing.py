@@ -55,6 +55,7 @@ def document(name: str, method: "Method") -> Document:
             preset: {
                 "our_variant": one.our_variant,
                 "settings": {key: {"value": value, "source": one.sources[key]} for key, value in one.settings.items()},
+                "clip_norms": [asdict(one.clip(clip)) for clip in method.clip_norms],
             }
             for preset, one in method.presets.items()
         },

@@ -15,6 +15,8 @@ _CLIPPED = {
 }
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.table import Table
 
     from privfed.cli.listing import Document
@@ -106,10 +108,22 @@ def _settings_table(one: "Document") -> "Table":
 
 
 def _clip_table(one: "Document") -> "Table":
+    """Clip norms of the defaults, and of presets that have others."""
     from privfed.cli.tables import plain_table
 
-    lines = [(_CLIPPED[said["clipped"]], f"{said['norm']:g}", said["ground"]) for said in one["clip_norms"]]
-    return plain_table("Clip norms where a plan names none", ("of", "clip norm", "ground"), lines)
+    lines = [
+        (name, _CLIPPED[said["clipped"]], f"{said['norm']:g}", said["ground"])
+        for name, norms in _settings_with_clip_norms(one)
+        for said in norms
+    ]
+    return plain_table("Clip norms where a plan names none", ("settings", "of", "clip norm", "ground"), lines)
+
+
+def _settings_with_clip_norms(one: "Document") -> "Iterator[tuple[str, list[Document]]]":
+    yield "default", one["clip_norms"]
+    for preset, content in one["presets"].items():
+        if content["clip_norms"] != one["clip_norms"]:
+            yield preset, content["clip_norms"]
 
 
 def _presets(one: "Document") -> "list[Table | str]":

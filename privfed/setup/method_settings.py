@@ -46,6 +46,18 @@ def our_variant(table: Mapping[str, Any]) -> str | None:
     return "; ".join([*reasons, *([f"changed here: {', '.join(changed)}"] if changed else [])]) or None
 
 
+def changed_settings(table: Mapping[str, Any]) -> list[str]:
+    """Names of a method's settings that are neither those of its preset nor, without one, its defaults.
+
+    Args:
+        table: name and settings.
+    """
+    name, given = table[NAME], {key: value for key, value in table.items() if key != NAME}
+    chosen = _preset(name)
+    base = method(name).config().model_dump(mode="json") if chosen is None else chosen.settings
+    return [key for key, value in given.items() if _plain(value) != base.get(key)]
+
+
 def display_name(name: str) -> str:
     """Name of a method for people, with its preset."""
     _, colon, chosen = name.partition(":")

@@ -16,7 +16,7 @@ from privfed.compute.devices import on_host
 from privfed.contracts import Block, DefaultClip, Schema
 from privfed.data import Split
 from privfed.federation import Purpose, Streams
-from privfed.methods import ClientData, Method, PublicInfo
+from privfed.methods import ClientData, PublicInfo, preset
 from privfed.privacy import PlanError, PrivacyPlan, plan_for_target
 from privfed.privacy.closed_forms import gaussian_epsilon
 from privfed.privacy.forecast import FinalQueries
@@ -28,6 +28,7 @@ from privfed.privacy.wording import number
 from privfed.setup.config import ExperimentConfig
 from privfed.setup.donors import open_histories
 from privfed.setup.evaluation_query import final_queries
+from privfed.setup.method_settings import changed_settings
 
 _MAX_STEPS, _DIGITS = 8, 5
 _ONE_NUMBER: Schema = {"upload": Block((1,))}
@@ -65,14 +66,14 @@ def size(config: ExperimentConfig, parts: Split) -> Sized:
             f"clip_norm = 'auto' follows norms from round to round, and {registered.name} uploads once: give a "
             "clip_norm, or leave it out for the method's default"
         )
-    default = _default_clip(registered, config.privacy, target)
+    default = _default_clip(config, target)
     mechanism = config.privacy.mechanism.with_clip_norm(default.norm, default.of_median)
     plan = config.privacy.model_copy(update={"mechanism": mechanism})
     if target.epsilon is not None:
         plan = _noised(config, parts, plan, target.epsilon)
     plan.check(parts.train.n_users)
     sized = config.model_copy(update={"privacy": plan})
-    return Sized(sized, tuple(_choices(sized, registered, target, default, parts.train.n_users)))
+    return Sized(sized, tuple(_choices(sized, target, default, parts.train.n_users)))
 
 
 def planned_rounds(config: ExperimentConfig) -> int:
@@ -174,22 +175,21 @@ def _program(config: ExperimentConfig, parts: Split, plan: PrivacyPlan) -> list[
     return [query.schema for query in registered.training.program(server)]
 
 
-def _default_clip(registered: Method, plan: PrivacyPlan, target: Target) -> DefaultClip:
+def _default_clip(config: ExperimentConfig, target: Target) -> DefaultClip:
     """The clip norm to take, or to begin with, where the plan leaves it open."""
+    registered, chosen = config.registered(), preset(config.method_name)
     for known in registered.clip_norms:
         if known.clipped == target.clipped:
-            return known
+            return chosen.clip(known) if chosen else known
     if target.clip == "default":
         raise PlanError(
-            f"clip_norm is missing, and {registered.name} has no default for {plan.mechanism.label}: give a clip_norm; "
-            "docs/guides/choosing_a_clip_norm.md says how to choose one"
+            f"clip_norm is missing, and {registered.name} has no default for {config.privacy.mechanism.label}: give a "
+            "clip_norm; docs/guides/choosing_a_clip_norm.md says how to choose one"
         )
     return DefaultClip("upload", 1.0, 1.0, "nobody chose it")
 
 
-def _choices(
-    config: ExperimentConfig, registered: Method, target: Target, default: DefaultClip, n_users: int
-) -> list[str]:
+def _choices(config: ExperimentConfig, target: Target, default: DefaultClip, n_users: int) -> list[str]:
     """What was chosen, for people."""
     plan, rounds = config.privacy, planned_rounds(config)
     mechanism, said = plan.mechanism, list[str]()
@@ -207,7 +207,9 @@ def _choices(
             f"of {n_users:,} at the largest epsilon."
         )
     if target.clip == "default":
-        said.append(f"Clip norm {number(default.norm)}, the default of {registered.name}: {default.ground}.")
+        said.append(f"Clip norm {number(default.norm)}, the default of {config.method_name}: {default.ground}.")
+        if default.of_median != 1 and (changed := changed_settings(config.method)):
+            said.append(f"It was found with other settings ({', '.join(changed)} changed since), so it may not fit.")
     if target.clip == "auto":
         said.append(
             f"Clip norm {number(default.norm)} in the first round, then {number(default.of_median)} of the median "
