@@ -182,6 +182,10 @@ BEYOND: dict[str, list[dict[str, Any]]] = {
     "fedmf": [{"user_lr_factor": 40.0, "item_lr_factor": 1.0}, {"user_lr_factor": 20.0, "item_lr_factor": 0.3}],
     "fedrecon": [{"recon_lr": 0.2, "item_lr_factor": 1.0}, {"recon_lr": 0.5, "item_lr_factor": 0.3}],
     "colr": [{"item_lr_factor": 1.0, "user_lr_factor": 20.0}, {"item_lr_factor": 3.0, "user_lr_factor": 5.0}],
+    "fedncf": [
+        {"lr": 0.1, "user_lr_factor": 80.0, "item_lr_factor": 300.0},
+        {"lr": 0.3, "user_lr_factor": 80.0, "item_lr_factor": 80.0},
+    ],
     "fedlightgcn": [{"item_lr_factor": 0.3, "user_lr_factor": 20.0}, {"item_lr_factor": 1.0, "user_lr_factor": 5.0}],
 }
 """Method -> at most two settings more, where the best of its six lay at an edge of what they span."""

@@ -4,8 +4,8 @@
     python -m benchmarks.quality.upload_norms --only fedrap colr
 
 Every user's first training from the public start, with its own seed and nothing clipped; norms are taken over all that
-a user would upload. Methods are those whose default clip norms stand by this rule (`half_of_median`), and their presets. One
-process, one thread, minutes; results go to `benchmarks/results/upload_norms.json`.
+a user would upload. Methods are those with default clip norms by this rule (`half_of_median`), and their presets. One
+process, one thread, ten minutes; results go to `benchmarks/results/upload_norms.json`.
 """
 
 from collections.abc import Sequence

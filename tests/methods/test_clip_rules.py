@@ -17,5 +17,18 @@ def test_a_clip_norm_by_rule_is_half_of_the_measured_median(name: str, clipped: 
     assert norm == float(f"{MEASURED[name][clipped] / 2:.2g}")
 
 
+PRESETS = [
+    (f"{name}:{key}", dict(one.upload_norms))
+    for name, registered in methods().items()
+    for key, one in registered.presets.items()
+    if any(clip.of_median != 1 for clip in registered.clip_norms)
+]
+
+
+@pytest.mark.parametrize(("name", "medians"), PRESETS, ids=[name for name, _ in PRESETS])
+def test_a_preset_has_the_medians_of_its_own_uploads(name: str, medians: dict[str, float]) -> None:
+    assert medians == {clipped: MEASURED[name][clipped] for clipped in ("upload", "upload_l1")}
+
+
 def test_rules_are_many() -> None:
     assert len(RULED) > 15

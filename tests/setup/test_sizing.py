@@ -13,12 +13,13 @@ from privfed.engines.simulation import Simulation
 from privfed.experiment import Experiment
 from privfed.federation import Streams
 from privfed.guards.server_guard import ServerGuard
-from privfed.methods import method, methods
+from privfed.methods import method, methods, preset
 from privfed.privacy import Ledger, PlanError, PrivacyPlan
 from privfed.privacy.mechanisms.clipping import AUTO_SHARE
 from privfed.privacy.refusals import method_refusal, refuse_unprotected_blocks
 from privfed.setup import sizing
 from privfed.setup.config import ExperimentConfig, TapConfig
+from privfed.setup.method_settings import method_settings
 from privfed.setup.refusals import method_profile
 from privfed.setup.sizing import size
 
@@ -203,6 +204,37 @@ def test_every_default_says_where_it_comes_from() -> None:
             assert default.norm > 0
             assert default.of_median > 0
             assert len(default.ground.split()) > 8
+
+
+def test_a_preset_has_the_clip_norm_of_its_own_uploads(small_split: Split) -> None:
+    default, published = (
+        Experiment(config_of(name, "central-gaussian:epsilon=8"), small_split)
+        for name in ("fedlightgcn", "fedlightgcn:published")
+    )
+    median = preset("fedlightgcn:published").upload_norms["upload"]
+    assert published.config.privacy.mechanism.clip.norm == float(f"{median / 2:.2g}")
+    assert published.config.privacy.mechanism.clip.norm > 10 * default.config.privacy.mechanism.clip.norm
+    said = " ".join(published.choices)
+    assert "the default of fedlightgcn:published: 0.5 of the median norm of first uploads with these settings" in said
+
+
+@pytest.mark.parametrize(
+    ("method_of", "words", "said"),
+    [
+        ({"name": "fedmf"}, "central-gaussian:epsilon=8", False),
+        ({"name": "fedmf", "dim": 32, "lr": 0.5}, "central-gaussian:epsilon=8", True),
+        ({"name": "fedlightgcn:published", "lr": 0.5}, "central-gaussian:epsilon=8", True),
+        ({"name": "fedlightgcn:published"}, "central-gaussian:epsilon=8", False),
+        ({"name": "fedmf", "lr": 0.5}, "central-gaussian:epsilon=8,clip_norm=1", False),
+        ({"name": "private-gram", "rank": 32}, "central-gaussian:epsilon=8", False),
+    ],
+)
+def test_settings_changed_since_a_clip_norm_was_found_are_named(
+    method_of: dict[str, Any], words: str, said: bool, small_split: Split
+) -> None:
+    config = config_of("fedmf", words).model_copy(update={"method": method_settings(method_of)})
+    choices = " ".join(Experiment(config, small_split).choices)
+    assert ("It was found with other settings (lr changed since), so it may not fit." in choices) == said
 
 
 def test_every_method_that_noise_on_sums_protects_has_a_default() -> None:

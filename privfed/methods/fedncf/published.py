@@ -11,5 +11,6 @@ AS_PUBLISHED = Preset(
             "item_lr_factor": 80.0,
             "initial_scale": 0.1,
         },
-    }
+    },
+    upload_norms={"upload": 33.3, "upload_l1": 2500.0},
 )

@@ -20,4 +20,5 @@ AS_PUBLISHED = Preset(
     "all devices know, so that any device opens with it what all others like, and the released code attaches the "
     "neighbours of one item of each user only; labels are implicit, with sampled negatives, and nothing is dropped "
     "out; its Laplace noise of scale 0.2 is a plan, published-noise:scale=0.2,coordinates=touched",
+    upload_norms={"upload": 0.1, "upload_l1": 6.12},
 )

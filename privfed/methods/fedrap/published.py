@@ -32,6 +32,7 @@ AS_PUBLISHED = Preset(
         _OURS: {"personal_memory_gib": 8.0},
     },
     our_variant=_VARIANT,
+    upload_norms={"upload": 44.6, "upload_l1": 3550.0},
 )
 AS_RELEASED = Preset(
     {
@@ -44,4 +45,5 @@ AS_RELEASED = Preset(
         _OURS: {"personal_memory_gib": 8.0},
     },
     our_variant=_VARIANT,
+    upload_norms={"upload": 53.9, "upload_l1": 4110.0},
 )
