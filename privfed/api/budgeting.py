@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from privfed.api.errors import UseError
 from privfed.privacy.closed_forms import gaussian_epsilon
-from privfed.privacy.errors import configure
+from privfed.privacy.configuring import configure
 from privfed.privacy.gaussian_budget import GaussianBudget, gaussian_budget, solve_gaussian
 from privfed.privacy.gaussian_placement import PlacedTrust, Placement
 from privfed.privacy.statements import odds

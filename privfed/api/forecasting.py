@@ -26,7 +26,7 @@ from privfed.methods.private_gram.expected import (
     expected_ratio,
     first_with_head,
 )
-from privfed.privacy.errors import configure
+from privfed.privacy.configuring import configure
 from privfed.privacy.tiers import BudgetTiers, read_tiers
 
 _WORTH, _HARDLY = 1.1, 1.02

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from privfed.cli import early, options, policy
+from privfed.cli import early, layers, options, policy
 from privfed.cli.failures import CONTRADICTED, CommandError, InterruptedRunError
 from privfed.cli.screen import Screen
 from privfed.experiment.record_file import RECORD
@@ -113,7 +113,7 @@ def audit(
     if named is not None and data is not None:
         raise CommandError(f"data are named twice, {named} and --data {data}: leave one out")
     policy.refuse_unreadable(fail_if, policy_file)
-    flags: read.Layer = {
+    flags: layers.Layer = {
         "data": data if named is None else str(named),
         "rounds": rounds,
         "seeds": seeds,
@@ -124,14 +124,14 @@ def audit(
         "plans": privacy,
         "columns": options.columns(user_column, item_column, time_column, rating_column, behaviour_column),
     }
-    layer = read.read_file(file)
+    layer = layers.read_file(file)
     flags = {key: value for key, value in flags.items() if value is not None}
     by_default = not {"methods", "plans", "variants"} & (layer.keys() | flags.keys())
     if by_default:
         flags = {"rounds": ROUNDS, "canaries": 0} | layer | flags | {"methods": [PUBLISHED], "plans": ["none"]}
     elif epsilon and not {"plans", "variants"} & (layer.keys() | flags.keys()):
         flags["plans"] = ["none"]
-    config, source = audit_settings.audit_config(layer, flags, [read.read_setting(text) for text in settings or ()])
+    config, source = audit_settings.audit_config(layer, flags, [layers.read_setting(text) for text in settings or ()])
 
     from privfed.audit.grid import AuditProgress, audit_steps, run_audit
     from privfed.cli.show import card_line, split_line

@@ -6,9 +6,9 @@ from typing import Any
 from privfed.audit.config import AuditConfig
 from privfed.cli.early import refuse_missing
 from privfed.cli.failures import CommandError
+from privfed.cli.layers import Layer
 from privfed.cli.settings import (
     DataSource,
-    Layer,
     check,
     checked_settings,
     combine,

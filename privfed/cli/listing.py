@@ -20,7 +20,7 @@ Document = dict[str, Any]
 
 @cache
 def stored() -> Document:
-    """The file: documents of methods by entry point, and why mechanisms have no finite epsilon."""
+    """The file: documents of methods by entry point, units of mechanisms, and what settings of a run may be."""
     content: Document = json.loads(LISTING.read_text(encoding="utf-8"))
     return content
 
@@ -30,11 +30,13 @@ def document(name: str, method: "Method") -> Document:
     from dataclasses import asdict
 
     from privfed.cli.compatibility import EXAMPLES, refusal
+    from privfed.cli.early_settings import settable
     from privfed.cli.ranges import values
     from privfed.setup.refusals import method_profile
 
     fields = method.config.model_fields.items()
     properties = method.config.model_json_schema().get("properties", {})
+    known = settable(method.config)
     content = {
         "name": name,
         "title": method.title,
@@ -47,7 +49,7 @@ def document(name: str, method: "Method") -> Document:
             key: {
                 "default": field.get_default(),
                 "values": values(properties[key]),
-                "description": field.description or "",
+                **known[key],
             }
             for key, field in fields
         },
@@ -132,11 +134,14 @@ def _of_this_package(name: str) -> Document | None:
 def content() -> Document:
     """What the file should hold."""
     from privfed.cli.compatibility import EXAMPLES
+    from privfed.cli.early_settings import settable
     from privfed.methods.registry import entries
+    from privfed.setup.config import ExperimentConfig
 
     ours = {name: entry for name, entry in sorted(entries().items()) if entry.value.startswith("privfed.")}
     return {
         "methods": {entry.value: document(name, entry.load()) for name, entry in ours.items()},
+        "run": settable(ExperimentConfig),
         "units": {plan: mechanism.unit for plan, mechanism in EXAMPLES.items()},
     }
 

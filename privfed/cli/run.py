@@ -5,12 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from privfed.cli import early, options
+from privfed.cli import early, layers, options
+from privfed.cli.failures import CommandError
 from privfed.cli.screen import Screen
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from privfed.cli.directory import DirectoryRecord
-    from privfed.cli.settings import Layer
+    from privfed.cli.layers import Layer
     from privfed.data import Interactions
     from privfed.experiment import Experiment, RunResult
     from privfed.privacy import Forecast
@@ -122,17 +125,17 @@ def run(
     popularity (where ratings are predicted, beside their means), and what is guaranteed.
     """
     early.refuse_unknown([] if method is None else [method], data)
+    numbers = {name: value for name, value in {"rounds": rounds, "seed": seed}.items() if value is not None}
+    file, changes = _read(config, settings or (), numbers, None if refreshes else method)
 
     from privfed.cli import directory
     from privfed.cli import settings as read
-    from privfed.cli.failures import CommandError
     from privfed.experiment.folder import CLIENT_STATE
     from privfed.setup.controls import SILENT, control_sentence
 
-    flags: read.Layer = {
+    flags: Layer = {
         "data": data,
-        "rounds": rounds,
-        "seed": seed,
+        **numbers,
         "privacy": None if _has_budget(epsilon, tiers) else privacy,
         "protocol": protocol,
         "control": control,
@@ -142,12 +145,11 @@ def run(
         "method": None if method is None else read.method_table(method, refreshes),
     }
     record = _resumed(out) if resume else None
-    changes = [read.read_setting(text) for text in settings or ()]
     given = [
-        read.of_the_method(read.read_file(config), method, changes),
+        read.of_the_method(file, method, changes),
         {key: value for key, value in flags.items() if value is not None},
         *changes,
-        *(read.read_boost(text) for text in boost or ()),
+        *(layers.read_boost(text) for text in boost or ()),
     ]
     chosen, source = read.run_config([*_defaults(record), *given])
     out = out or directory.free_folder(chosen.method_name)
@@ -215,10 +217,19 @@ def run(
     _tell(screen, out, experiment, interactions, result, forecast, origin)
 
 
+def _read(
+    config: Path | None, settings: "Sequence[str]", numbers: "Layer", method: str | None
+) -> "tuple[Layer, list[Layer]]":
+    """The file's layer and those of `--set`, without plain mistakes."""
+    from privfed.cli.early_settings import refuse_settings
+
+    file, changes = layers.read_file(config), [layers.read_setting(text) for text in settings]
+    refuse_settings(method, [file, numbers, *changes])
+    return file, changes
+
+
 def _has_budget(epsilon: float | None, tiers: str | None) -> bool:
     """Whether noise is to be sized for a total, which is everybody's or of each tier."""
-    from privfed.cli.failures import CommandError
-
     if epsilon is not None and tiers is not None:
         raise CommandError(
             f"--epsilon {epsilon:g} is for everybody and --tiers {tiers} for each tier: give one of them"
@@ -245,7 +256,6 @@ def _within(
 def _resumed(out: Path | None) -> "DirectoryRecord":
     """The record of the run that is continued."""
     from privfed.cli.directory import DirectoryRecord
-    from privfed.cli.failures import CommandError
 
     if out is None:
         raise CommandError("--resume continues the run of a folder, and none is named: add --out DIR")

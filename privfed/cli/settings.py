@@ -7,7 +7,6 @@ order. A method, a privacy plan or a protocol may be given as a word wherever it
 cannot write.
 """
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from pydantic import BaseModel
 
 from privfed.cli.early import refuse_missing
 from privfed.cli.failures import CommandError
+from privfed.cli.layers import Layer, read_setting
 from privfed.cli.listing import profile
 from privfed.cli.screen import Screen
 from privfed.data import DataError, SplitSpec, catalogue
@@ -33,8 +33,6 @@ from privfed.setup.config import ExperimentConfig
 if TYPE_CHECKING:
     from privfed.data import Interactions
     from privfed.methods import MethodConfig
-
-Layer = dict[str, Any]
 
 FALLBACK_DATA = "synthetic"
 _PROTOCOLS: dict[str, Layer] = {
@@ -58,56 +56,6 @@ class DataSource:
     name: str
     columns: dict[str, str] | None
     chosen: bool
-
-
-def read_file(path: Path | None) -> Layer:
-    """The layer of a TOML file; empty where none was named.
-
-    Raises:
-        CommandError: it cannot be read or is not TOML.
-    """
-    if path is None:
-        return {}
-    try:
-        fields = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CommandError(f"cannot read the experiment file {path} ({error.strerror}): correct the path") from error
-    except ValueError as error:
-        raise CommandError(f"the experiment file {path} is not valid TOML: {error}") from error
-    return {key: _without_null(value) for key, value in fields.items()}
-
-
-def read_setting(text: str) -> Layer:
-    """The layer of one `--set a.b=value`; the value is read as TOML, or else as plain text.
-
-    Raises:
-        CommandError: it is not of that form.
-    """
-    key, equals, value = text.partition("=")
-    names = [name.strip() for name in key.split(".")]
-    if not equals or not all(names):
-        raise CommandError(f"--set {text!r} is not of the form key=value, for example --set method.lr=0.05")
-    try:
-        read = tomllib.loads(f"value = {value}")
-        parsed = read["value"] if len(read) == 1 else value.strip()
-    except tomllib.TOMLDecodeError:
-        parsed = value.strip()
-    layer: Layer = {names.pop(): _without_null(parsed)}
-    for name in reversed(names):
-        layer = {name: layer}
-    return layer
-
-
-def read_boost(text: str) -> Layer:
-    """The layer of one `--boost behaviour=size`.
-
-    Raises:
-        CommandError: it is not of that form.
-    """
-    behaviour, equals, _ = text.partition("=")
-    if not equals or not behaviour.strip() or "." in behaviour:
-        raise CommandError(f"--boost {text!r} is not of the form behaviour=size, for example --boost view=2")
-    return read_setting(f"boost.{text}")
 
 
 def combine(layers: Sequence[Layer]) -> Layer:
@@ -312,9 +260,3 @@ def checked_settings(table: Layer) -> "MethodConfig":
         )
     except PlanError as error:
         raise PlanError(f"method.{error}") from error
-
-
-def _without_null(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_null(inner) for key, inner in value.items()}
-    return None if value == "null" else value

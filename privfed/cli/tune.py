@@ -70,7 +70,7 @@ def _values(text: str) -> "tuple[str, list[object]]":
         CommandError: it is not of that form.
     """
     from privfed.cli.failures import CommandError
-    from privfed.cli.settings import read_setting
+    from privfed.cli.layers import read_setting
 
     key, equals, values = text.partition("=")
     given = [value.strip() for value in values.split(",")]

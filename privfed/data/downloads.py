@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+import platformdirs
+
 from privfed.data.errors import DataError
 
 Progress: TypeAlias = Callable[[str], None]
@@ -20,9 +22,7 @@ _SECONDS_IN_ALL = 300
 
 def cache_folder() -> Path:
     """Folder of downloads: the user's cache folder for `privfed`, as the operating system names it."""
-    import pooch
-
-    return Path(pooch.os_cache("privfed"))
+    return platformdirs.user_cache_path("privfed")
 
 
 def sha256(content: bytes) -> str:

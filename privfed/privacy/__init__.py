@@ -10,7 +10,8 @@ from privfed.lazy import load_lazily
 
 if TYPE_CHECKING:
     from privfed.privacy.budget import laplace_budget, solve_laplace
-    from privfed.privacy.errors import AccountingError, LedgerError, PlanError, PrivacyError, configure, explain
+    from privfed.privacy.configuring import configure, explain
+    from privfed.privacy.errors import AccountingError, LedgerError, PlanError, PrivacyError
     from privfed.privacy.events import SchemaSummary
     from privfed.privacy.forecast import Forecast, forecast
     from privfed.privacy.gaussian_budget import gaussian_budget, solve_gaussian

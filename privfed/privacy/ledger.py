@@ -32,7 +32,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privfed.privacy.composition import Composition, ParticipationCounts, compose
-from privfed.privacy.errors import EntryRefused, LedgerError, explain
+from privfed.privacy.configuring import explain
+from privfed.privacy.errors import EntryRefused, LedgerError
 from privfed.privacy.events import Bounded, Event, SchemaSummary, SharedAccount, Shares
 from privfed.privacy.guarantee import Guarantee, guarantee_for
 from privfed.privacy.hash_chain import link, unlink

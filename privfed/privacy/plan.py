@@ -20,8 +20,9 @@ from pydantic import (
 )
 
 from privfed.contracts import NoisySums
+from privfed.privacy.configuring import configure
 from privfed.privacy.epsilon import MIN_DELTA
-from privfed.privacy.errors import PlanError, configure
+from privfed.privacy.errors import PlanError
 from privfed.privacy.events import Empty, Event, Exact, SchemaSummary, SharedAccount, Unbounded
 from privfed.privacy.mechanisms.base import Neighbours
 from privfed.privacy.mechanisms.clipping import CONFIG

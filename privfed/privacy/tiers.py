@@ -19,7 +19,8 @@ import numpy as np
 from jaxtyping import Float64, Int64
 from pydantic import BaseModel, Field, field_validator, model_serializer, model_validator
 
-from privfed.privacy.errors import PlanError, configure
+from privfed.privacy.configuring import configure
+from privfed.privacy.errors import PlanError
 from privfed.privacy.mechanisms.clipping import CONFIG
 from privfed.privacy.user_ranges import among, to_ranges
 from privfed.privacy.wording import number

@@ -11,7 +11,7 @@ from privfed.audit import grid
 from privfed.audit.report.records import AuditReport, Contradiction, read_report
 from privfed.cli.audit import runs_sentence
 from privfed.cli.audit_settings import audit_config
-from privfed.cli.settings import read_setting
+from privfed.cli.layers import read_setting
 
 DATA = ("--data", "synthetic-small")
 EXPERIMENT = """

@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 from privfed.cli.audit_settings import audit_config
-from privfed.cli.settings import read_file, run_config
+from privfed.cli.layers import read_file
+from privfed.cli.settings import run_config
 
 
 def test_experiment_files_of_the_page(tmp_path: Path) -> None:

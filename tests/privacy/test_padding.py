@@ -21,7 +21,7 @@ from privfed.data import Histories
 from privfed.methods import ClientData, method
 from privfed.privacy import PlanError, PrivacyPlan
 from privfed.privacy.composition import Composition
-from privfed.privacy.errors import configure
+from privfed.privacy.configuring import configure
 from privfed.privacy.guarantee import guarantee_for
 from privfed.privacy.padding.fake_items import FakeItems
 from privfed.privacy.padding.full_support import FullSupport

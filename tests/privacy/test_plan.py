@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from privfed.privacy.errors import PlanError, configure, explain
+from privfed.privacy.configuring import configure, explain
+from privfed.privacy.errors import PlanError
 from privfed.privacy.events import Empty, Exact, Laplace, SchemaSummary, Unbounded
 from privfed.privacy.mechanisms.base import Noise
 from privfed.privacy.mechanisms.clipping import Clip

@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Literal, NoReturn, Self
 from pydantic import BaseModel, Field, SerializeAsAny, model_serializer
 
 from privfed.contracts import MethodProfile, NoisySteps, ReleaseKind
-from privfed.privacy.errors import PlanError, configure
+from privfed.privacy.configuring import configure
+from privfed.privacy.errors import PlanError
 from privfed.privacy.events import Event, SchemaSummary
 from privfed.privacy.mechanisms.base import Mechanism, Neighbours, Noise, Unit
 from privfed.privacy.mechanisms.clipping import CONFIG, FOLLOWED, MOVING_UNIT, AdaptiveClip, Clip
