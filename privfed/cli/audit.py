@@ -7,6 +7,7 @@ import typer
 
 from privfed.cli import early, layers, options, policy
 from privfed.cli.failures import CONTRADICTED, CommandError, InterruptedRunError
+from privfed.cli.importing import importing
 from privfed.cli.screen import Screen
 from privfed.experiment.record_file import RECORD
 
@@ -133,9 +134,10 @@ def audit(
         flags["plans"] = ["none"]
     config, source = audit_settings.audit_config(layer, flags, [layers.read_setting(text) for text in settings or ()])
 
-    from privfed.audit.grid import AuditProgress, audit_steps, run_audit
-    from privfed.cli.show import card_line, split_line
-    from privfed.data import split
+    with importing():
+        from privfed.audit.grid import AuditProgress, audit_steps, run_audit
+        from privfed.cli.show import card_line, split_line
+        from privfed.data import split
 
     interactions = read.load_data(source, screen)
     config = config.model_copy(update=read.fitted_to(source, config.split, interactions))

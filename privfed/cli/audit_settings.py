@@ -6,6 +6,7 @@ from typing import Any
 from privfed.audit.config import AuditConfig
 from privfed.cli.early import refuse_missing
 from privfed.cli.failures import CommandError
+from privfed.cli.importing import importing
 from privfed.cli.layers import Layer
 from privfed.cli.settings import (
     DataSource,
@@ -22,6 +23,7 @@ from privfed.methods.registry import refuse_unknown
 from privfed.privacy import PlanError, PrivacyPlan, configure
 
 
+@importing()
 def audit_config(file: Layer, flags: Layer, settings: Sequence[Layer]) -> tuple[AuditConfig, DataSource]:
     """The configuration of an audit, and where its data come from.
 

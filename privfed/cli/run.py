@@ -7,6 +7,7 @@ import typer
 
 from privfed.cli import early, layers, options
 from privfed.cli.failures import CommandError
+from privfed.cli.importing import importing
 from privfed.cli.screen import Screen
 
 if TYPE_CHECKING:
@@ -125,8 +126,9 @@ def run(
     popularity (where ratings are predicted, beside their means), and what is guaranteed.
     """
     early.refuse_unknown([] if method is None else [method], data)
-    numbers = {name: value for name, value in {"rounds": rounds, "seed": seed}.items() if value is not None}
-    file, changes = _read(config, settings or (), numbers, None if refreshes else method)
+    file, numbers, changes = _read(
+        config, {"rounds": rounds, "seed": seed}, settings or (), None if refreshes else method
+    )
 
     from privfed.cli import directory
     from privfed.cli import settings as read
@@ -157,13 +159,14 @@ def run(
     if record is None:
         directory.refuse_foreign(out, "run")
 
-    from privfed.cli import start, training
-    from privfed.cli.show import card_line, forecast_lines, split_line, synthetic_mark
-    from privfed.compute.processes import Processes
-    from privfed.data import split
-    from privfed.experiment import Experiment
-    from privfed.experiment.baseline import held_out
-    from privfed.setup.sizing import size
+    with importing():
+        from privfed.cli import start, training
+        from privfed.cli.show import card_line, forecast_lines, split_line, synthetic_mark
+        from privfed.compute.processes import Processes
+        from privfed.data import split
+        from privfed.experiment import Experiment
+        from privfed.experiment.baseline import held_out
+        from privfed.setup.sizing import size
 
     processes = Processes.launched()
     screen = Screen(as_json and processes.first, quiet or not processes.first)
@@ -218,14 +221,15 @@ def run(
 
 
 def _read(
-    config: Path | None, settings: "Sequence[str]", numbers: "Layer", method: str | None
-) -> "tuple[Layer, list[Layer]]":
-    """The file's layer and those of `--set`, without plain mistakes."""
+    config: Path | None, numbers: dict[str, int | None], settings: "Sequence[str]", method: str | None
+) -> "tuple[Layer, Layer, list[Layer]]":
+    """Layers of the file, of numbers and of `--set`, without plain mistakes."""
     from privfed.cli.early_settings import refuse_settings
 
     file, changes = layers.read_file(config), [layers.read_setting(text) for text in settings]
-    refuse_settings(method, [file, numbers, *changes])
-    return file, changes
+    given = {name: value for name, value in numbers.items() if value is not None}
+    refuse_settings(method, [file, given, *changes])
+    return file, given, changes
 
 
 def _has_budget(epsilon: float | None, tiers: str | None) -> bool:

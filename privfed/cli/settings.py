@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from privfed.cli.early import refuse_missing
 from privfed.cli.failures import CommandError
+from privfed.cli.importing import importing
 from privfed.cli.layers import Layer, read_setting
 from privfed.cli.listing import profile
 from privfed.cli.screen import Screen
@@ -66,6 +67,7 @@ def combine(layers: Sequence[Layer]) -> Layer:
     return result
 
 
+@importing()
 def run_config(layers: Sequence[Layer]) -> tuple[ExperimentConfig, DataSource]:
     """The configuration of a run, and where its data come from.
 

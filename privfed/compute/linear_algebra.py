@@ -9,21 +9,17 @@ Tensors are decomposed where they live; where that fails, by the routines of the
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import numpy as np
-import scipy.linalg
-import scipy.sparse.linalg
+import scipy
 import torch
 from jaxtyping import Float, Float64
 from scipy.sparse import csr_array
 from torch import Tensor
 
 from privfed.compute.devices import on_host
-
-FAILURES = (np.linalg.LinAlgError, vars(torch.linalg)["LinAlgError"], scipy.sparse.linalg.ArpackError)
-"""What a routine raises that does not converge, or finds a pivot of zero or below."""
 
 Eigenpairs = tuple[Float64[np.ndarray, " d"], Float64[np.ndarray, "side d"]]
 
@@ -39,12 +35,18 @@ _BLOCK = 64
 _Result = TypeVar("_Result")
 
 
+@cache
+def failures() -> tuple[type[Exception], ...]:
+    """What a routine raises that does not converge, or finds a pivot of zero or below."""
+    return np.linalg.LinAlgError, vars(torch.linalg)["LinAlgError"], scipy.sparse.linalg.ArpackError
+
+
 def first_that_works(*solvers: Callable[[], _Result]) -> _Result:
     """The result of the first of `solvers` that does not fail."""
     for solve in solvers[:-1]:
         try:
             return solve()
-        except FAILURES:
+        except failures():
             continue
     return solvers[-1]()
 

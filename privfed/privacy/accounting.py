@@ -4,7 +4,8 @@
 |---|---|---|
 | Laplace, any counts | PLD, or basic composition if smaller | RDP from above, one release from below |
 | Laplace with epsilon0 above 50 | basic composition | nothing: it is a plain sum |
-| Gaussian, Poisson-sampled or not, any mix | PLD | Opacus PRV from both sides, RDP from above |
+| Gaussian without sampling | PLD | the exact closed form from both sides, RDP from above |
+| Gaussian, some of it Poisson-sampled | PLD | Opacus PRV from both sides, RDP from above |
 | unsampled Laplace next to Gaussian, sampled or not | PLD | RDP from above, one release from below |
 | shares of integer noise in secure sums | nearness to a Gaussian, or RDP | PLD of continuous noise, from below |
 | epsilon above 10,000 by RDP | RDP, or basic composition if smaller | nothing: so long a grid does not fit the memory |
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 PLD, PRV, RDP, BASIC = "PLD", "PRV", "RDP", "basic composition"
-CLOSED_FORMS = "closed forms, added up"
+CLOSED_FORM, CLOSED_FORMS = "closed form", "closed forms, added up"
 CONTINUOUS = "PLD of continuous noise"
 NEAR_GAUSSIAN = "nearness to a Gaussian"
 
@@ -202,7 +203,12 @@ def _account(leaves: tuple[tuple[Any, int], ...], delta: float) -> AccountedEpsi
         at_most(PLD, pld, BASIC, basic, rounding)
         if basic <= pld:
             return AccountedEpsilon(basic, BASIC, "closed form", ((PLD, pld), *bounds.items()), basic)
-    prv = math.inf if pure or pld > _UNDERFLOWS else _prv(leaves, size, delta)
+    exact = _one_gaussian(leaves, delta) if pld <= _UNDERFLOWS else None
+    if exact is not None:
+        at_most(PLD, pld, CLOSED_FORM, exact, max(grid, rounding))
+        at_most(CLOSED_FORM, exact, PLD, pld, 1e-6 * exact)
+        bounds[CLOSED_FORM] = exact
+    prv = math.inf if pure or exact is not None or pld > _UNDERFLOWS else _prv(leaves, size, delta)
     if prv != math.inf:
         at_most(PLD, pld, PRV, prv, grid)
         at_most(PRV, prv, PLD, pld, _PRV_WINDOW)
@@ -229,9 +235,22 @@ def looser_bounds(leaves: tuple[tuple[Any, int], ...], delta: float) -> dict[str
     pure = math.fsum(e * n for e, n in _pure(leaves))
     if not gaussians:
         return {BASIC: pure}
-    # n Gaussian releases are one at distance sqrt(n) / noise, and distances add up in squares.
-    distance = math.hypot(*(math.sqrt(n) / noise for noise, n in gaussians))
-    return {CLOSED_FORMS: pure + gaussian_epsilon(distance, delta)}
+    return {CLOSED_FORMS: pure + gaussian_epsilon(_distance(gaussians), delta)}
+
+
+def _one_gaussian(leaves: tuple[tuple[Any, int], ...], delta: float) -> float | None:
+    """Epsilon of Gaussian releases of which none is sampled, exactly; None of others."""
+    if not all(isinstance(leaf, dp_accounting().GaussianDpEvent) for leaf, _ in leaves):
+        return None
+    return gaussian_epsilon(_distance([(leaf.noise_multiplier, n) for leaf, n in leaves]), delta)
+
+
+def _distance(gaussians: list[tuple[float, int]]) -> float:
+    """Distance of the unit Gaussians that releases, with noise so and so often, are together.
+
+    n releases are one at distance sqrt(n) / noise, and distances add up in squares.
+    """
+    return math.hypot(*(math.sqrt(n) / noise for noise, n in gaussians))
 
 
 def _reporter(accountant: str) -> str:

@@ -7,7 +7,7 @@ not covered. Sentences are facts about the configuration and the computed number
 import math
 from collections.abc import Sequence
 
-from privfed.privacy.accounting import BASIC, CLOSED_FORMS, PLD, PRV, RDP, AccountedEpsilon
+from privfed.privacy.accounting import BASIC, CLOSED_FORM, CLOSED_FORMS, PLD, PRV, RDP, AccountedEpsilon
 from privfed.privacy.composition import Composition
 from privfed.privacy.events import SharedAccount
 from privfed.privacy.plan import PrivacyPlan
@@ -105,7 +105,8 @@ def assumptions_for(plan: PrivacyPlan, account: AccountedEpsilon) -> list[str]:
             "epsilons: the numerics of the tighter accountants gave out at this size."
         )
     elif account.accountant in (PLD, RDP):
-        names = " and ".join("Opacus PRV" if name == PRV else name for name, _ in account.cross_check)
+        known = {PRV: "Opacus PRV", CLOSED_FORM: "the exact closed form"}
+        names = " and ".join(known.get(name, name) for name, _ in account.cross_check)
         how = "Renyi divergences (RDP)" if account.accountant == RDP else "privacy loss distributions (PLD)"
         assumptions.append(f"Epsilon comes from {how}, checked against {names or 'nothing'}.")
     return assumptions

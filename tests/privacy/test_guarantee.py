@@ -148,8 +148,8 @@ def test_vacuous_budgets_are_reported_as_plain_sums():
 def test_gaussian_claims_name_both_checks():
     gaussian = Composition((Releases(Gaussian(noise_multiplier=5.0), 100),), uploads=100, rounds=100)
     claim = guarantee_for(LOCAL, gaussian, 943)
-    assert set(claim.cross_check) == {"PRV", "RDP"}
-    assert any("RDP and Opacus PRV" in assumption for assumption in claim.assumptions)
+    assert set(claim.cross_check) == {"closed form", "RDP"}
+    assert any("RDP and the exact closed form" in assumption for assumption in claim.assumptions)
 
 
 def test_odds_read_well():

@@ -3,11 +3,14 @@
 import math
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from privfed.audit.report.records import LinkRow, Setting, TierClaimRow
 from privfed.methods import UnknownMethodError
-from privfed.privacy.guarantee import TierClaim
 from privfed.setup import display_name
+
+if TYPE_CHECKING:
+    from privfed.audit.report.records import LinkRow, Setting, TierClaimRow
+    from privfed.privacy.guarantee import TierClaim
 
 TAPS = {
     "raw": "on the device, before the mechanism",
@@ -70,7 +73,7 @@ def compared(neighbours: str, unit: str) -> str:
     return named(NEIGHBOURS, neighbours).format(data=less or "one person's data", whole=less or "one person")
 
 
-def setting(one: Setting) -> str:
+def setting(one: "Setting") -> str:
     """A setting's name, long decimals rounded for reading; the plan "none" is called no privacy mechanism."""
     if one.name == "none":
         return "no privacy mechanism"
@@ -146,7 +149,7 @@ def epsilon(value: float) -> str:
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
-def tiers(claims: Sequence[TierClaim | TierClaimRow]) -> str:
+def tiers(claims: "Sequence[TierClaim | TierClaimRow]") -> str:
     """What each tier gets, in a few words: careful 1 (0.8 of users), generous 8 (0.2)."""
     return ", ".join(
         f"{claim.name} {claim.epsilon:.3g} ({claim.share:.3g}{'' if at else ' of users'})"
@@ -196,7 +199,7 @@ def rounds(numbers: list[int]) -> str:
     return f"{len(numbers)} rounds, {min(numbers)} to {max(numbers)}"
 
 
-def link(row: LinkRow) -> str:
+def link(row: "LinkRow") -> str:
     """Who is found again from one round to another, beside chance, as a clause."""
     (first, second), named, auc = row.rounds, row.accuracy, row.auc
     return (
