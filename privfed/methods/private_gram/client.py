@@ -45,11 +45,10 @@ class PrivateGramClients(StatefulClients):
         Beside it, where it is asked for, the unit vector along the own items on the head. Whether the diagonal is part
         of the product shows in the size of its block.
         """
-        rows = self.rows.select(call.clients)
-        vectors = centred(rows, message)[0]
+        vectors, mine = centred(self.rows.select(call.clients), message)
         diagonal = call.schema[GRAM].size == packed_size(vectors.shape[1])
         part = Symmetric(GRAM, torch.arange(len(vectors)), factors(vectors, diagonal=diagonal), vectors, diagonal)
-        again = [unit_rows(rows, message)] if AGAIN in call.schema else []
+        again = [unit_rows(mine)] if AGAIN in call.schema else []
         return ClientUpdates(call.clients, call.schema, [part, *again])
 
     def score(
@@ -64,7 +63,8 @@ class PrivateGramClients(StatefulClients):
         if not len(shared[HEAD]):
             order = shared[ORDER].expand(len(clients), -1)
             return order if candidates is None else torch.gather(order, 1, candidates)
-        vectors, owned = centred(self.rows.select(clients), message)
+        vectors, mine = centred(self.rows.select(clients), message)
+        owned = mine.counts
         known = owned.clamp(min=1).unsqueeze(1)
         head = known * shared[SHARES] + (vectors @ shared[WEIGHTS].T) / shared[SCALE]
         scores = over_catalogue(head, owned, shared[HEAD], shared[ORDER])

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from privfed.compute.compiled import compiled
 from privfed.federation import Message
-from privfed.methods.shared.popular_head import HEAD, SCALE, SHARES, WITHIN, on_head, places
+from privfed.methods.shared.popular_head import HEAD, SCALE, SHARES, WITHIN, on_head
 from privfed.methods.shared.vae_inputs import OwnRows
 from privfed.updates import Rows
 from privfed.updates.symmetric import squared_norms
@@ -27,19 +27,19 @@ GRAM, AGAIN = "gram", "head_popularity"
 _MOST_LIFTED = 1.5
 
 
-def centred(rows: OwnRows, message: Message) -> tuple[Float[Tensor, "clients side"], Int64[Tensor, " clients"]]:
-    """The vector y of every history, and how many of its items are on the head."""
+def centred(rows: OwnRows, message: Message) -> tuple[Float[Tensor, "clients side"], OwnRows]:
+    """The vector y of every history, and its items on the head."""
     head, shares, scale = (message.shared[name] for name in (HEAD, SHARES, SCALE))
-    owner, place = places(rows, head)
-    owned = torch.bincount(owner, minlength=len(rows.counts))
+    mine = on_head(rows, head)
+    owner, place, owned = mine.owner, mine.items, mine.counts
     # Compiled code reads memory unchecked, and a hostile server chooses the shapes: torch refuses those that differ.
     alike = shares.shape == scale.shape == head.shape and shares.dtype == scale.dtype == torch.float32
     if owned.is_cpu and alike:
         taken = owner.numpy(), place.numpy()
-        return torch.from_numpy(_centred(*taken, owned.numpy(), shares.numpy(), scale.numpy())), owned
+        return torch.from_numpy(_centred(*taken, owned.numpy(), shares.numpy(), scale.numpy())), mine
     own = torch.zeros(len(owned), len(head))
     own[owner, place] = 1
-    return (own - (owned.unsqueeze(1) * shares).clamp(max=1)).mul_(scale), owned
+    return (own - (owned.unsqueeze(1) * shares).clamp(max=1)).mul_(scale), mine
 
 
 @compiled
@@ -73,8 +73,7 @@ def factors(vectors: Float[Tensor, "clients side"], *, diagonal: bool) -> Float6
     return torch.where(whole > 0, weights, 0.0)
 
 
-def unit_rows(rows: OwnRows, message: Message) -> Rows:
+def unit_rows(mine: OwnRows) -> Rows:
     """The part of an upload that says which items of the head a history has, by their places there."""
-    mine = on_head(rows, message.shared[HEAD])
     values = (WITHIN / mine.counts.double().sqrt())[mine.owner].float().unsqueeze(1)
     return Rows(AGAIN, mine.owner, mine.items, values)

@@ -59,9 +59,9 @@ class RefreshedGramClients(PrivateGramClients):
 
     def gram(self, call: Call, message: Message) -> ClientUpdates:
         """The outer product of the centred history, of the norm that is due."""
-        vectors, owned = centred(self._rows(call), message)
+        vectors, mine = centred(self._rows(call), message)
         diagonal = call.schema[GRAM].size == packed_size(vectors.shape[1])
-        weights = factors(vectors, diagonal=diagonal) * self._due(GRAM, call, owned > 0)
+        weights = factors(vectors, diagonal=diagonal) * self._due(GRAM, call, mine.counts > 0)
         return ClientUpdates(
             call.clients, call.schema, [Symmetric(GRAM, torch.arange(len(vectors)), weights, vectors, diagonal)]
         )

@@ -115,19 +115,13 @@ class PopularHead:
         return PopularHead(self.items, both.clamp(min=max(_FLOOR, noise / 2)), order)
 
 
-def places(rows: OwnRows, head: Int64[Tensor, " side"]) -> tuple[Int64[Tensor, " k"], Int64[Tensor, " k"]]:
-    """Owners, ascending, and places on the head of the own items that are on it, in no order for an owner."""
-    place = torch.full((rows.n_items,), -1)
-    place[head] = torch.arange(len(head))
-    at = place[rows.items]
-    there = at >= 0
-    return rows.owner[there], at[there]
-
-
 def on_head(rows: OwnRows, head: Int64[Tensor, " side"]) -> OwnRows:
     """The own items that are on the head, by their places there, ascending for each owner."""
-    owner, at = places(rows, head)
-    key = (owner * len(head) + at).sort().values
+    place = torch.full((rows.n_items,), -1)
+    place[head] = torch.arange(len(head))
+    at = place.index_select(0, rows.items)
+    there = (at >= 0).nonzero().squeeze(1)
+    key = (rows.owner.index_select(0, there) * len(head) + at.index_select(0, there)).sort().values
     owner = key // max(len(head), 1)
     return OwnRows(owner, key - owner * len(head), torch.bincount(owner, minlength=len(rows.counts)), len(head))
 

@@ -716,10 +716,10 @@ def test_vectors_are_those_of_torch_to_the_bit():
     head = torch.randperm(40, generator=draw)[:side]
     shares, scale = torch.rand(side, generator=draw) / 5, torch.rand(side, generator=draw) + 0.1
     message = Message({HEAD_ITEMS: head, SHARES: shares, SCALE: scale})
-    vectors, owned = centred(OwnRows(owner, items, own.sum(1), 40), message)
-    expected = (own[:, head].float() - (owned.unsqueeze(1) * shares).clamp(max=1)).mul_(scale)
-    assert owned.tolist() == own[:, head].sum(1).tolist()
-    assert (owned.unsqueeze(1) * shares > 1).any()
+    vectors, mine = centred(OwnRows(owner, items, own.sum(1), 40), message)
+    expected = (own[:, head].float() - (mine.counts.unsqueeze(1) * shares).clamp(max=1)).mul_(scale)
+    assert mine.counts.tolist() == own[:, head].sum(1).tolist()
+    assert (mine.counts.unsqueeze(1) * shares > 1).any()
     assert vectors.numpy().tobytes() == expected.numpy().tobytes()
 
 
