@@ -12,7 +12,7 @@ from privfed.methods import method, methods
 from privfed.privacy import PlanError, configure
 from privfed.setup.config import ExperimentConfig
 
-WRONG = (-1, -0.5, 0, 0.5, 1, 1.0, 3, 10**6, "torch", "sgdd", "null", True)
+WRONG = (-1, -0.5, 0, 0.5, 1, 1.0, 3, 10**6, float("nan"), float("inf"), "torch", "sgdd", "null", True)
 
 
 def fields_of(known: Mapping[str, Any], prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
