@@ -5,6 +5,7 @@ nobody knows, a number outside its range, a word that is not on a list. Everythi
 judge all again; a test holds both to one sentence.
 """
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -104,7 +105,7 @@ def _broken(value: Any, schema: Mapping[str, Any]) -> str | None:
         *others, last = map(repr, allowed)
         listed = f"{', '.join(others)} or {last}" if others else last
         return f"it must be {listed}{nearest(value, allowed, listing=False)}"
-    if type(value) in ({"integer": (int,), "number": (int, float)}.get(kind, ())):
+    if type(value) in {"integer": (int,), "number": (int, float)}.get(kind, ()) and math.isfinite(value):
         for name, (words, holds) in _RULES.items():
             if name in plain and not holds(value, plain[name]):
                 bound = plain[name]
