@@ -178,7 +178,8 @@ class Case:
         turned, listed = torch.from_numpy(weights).float().T, np.zeros(known.n_items, dtype=bool)
         for users in torch.split(torch.from_numpy(np.flatnonzero(hidden.counts)), _AT_ONCE):
             rows = UserRows(known).select(users)
-            vectors, owned = centred(rows, self.server.public())
+            vectors, mine = centred(rows, self.server.public())
+            owned = mine.counts
             least = owned.clamp(min=1).unsqueeze(1)
             head = popularity * least * tensors[SHARES] + vectors @ turned / tensors[SCALE]
             scores = over_catalogue(head, owned, tensors[HEAD], tensors[ORDER])

@@ -42,15 +42,15 @@ PLAIN = (
     "run fedmf --data ml-100k --set method.dim=0",
     "run fedmf --data ml-100k --set method.dimm=8",
     "run fedmf --data ml-100k --rounds -1",
+    "run fedmf --data synthetic --epsilon 1 --tiers a=1:1",
+    "run fedmf --data synthetic --resume",
 )
-"""Settings refused from the file of what they may be, before numpy is loaded."""
+"""Settings and flags that are refused before numpy is loaded."""
 REFUSALS = (
     *UNKNOWN,
     *PLAIN,
     "run fedmf --data ml-100k --privacy foo",
     "run fedmf --data ml-100k --protocol foo",
-    "run fedmf --data synthetic --epsilon 1 --tiers a=1:1",
-    "run fedmf --data synthetic --resume",
     "run dfmr --data synthetic --privacy local-gaussian:clip_norm=1,noise_multiplier=1",
 )
 ROUNDS = (

@@ -126,6 +126,7 @@ def run(
     popularity (where ratings are predicted, beside their means), and what is guaranteed.
     """
     early.refuse_unknown([] if method is None else [method], data)
+    _refuse_contradictions(out, resume=resume, epsilon=epsilon, tiers=tiers)
     file, numbers, changes = _read(
         config, {"rounds": rounds, "seed": seed}, settings or (), None if refreshes else method
     )
@@ -138,7 +139,7 @@ def run(
     flags: Layer = {
         "data": data,
         **numbers,
-        "privacy": None if _has_budget(epsilon, tiers) else privacy,
+        "privacy": None if epsilon or tiers else privacy,
         "protocol": protocol,
         "control": control,
         "device": device,
@@ -146,7 +147,7 @@ def run(
         "columns": options.columns(user_column, item_column, time_column, rating_column, behaviour_column),
         "method": None if method is None else read.method_table(method, refreshes),
     }
-    record = _resumed(out) if resume else None
+    record = directory.DirectoryRecord.read(out, "run") if resume and out else None
     given = [
         read.of_the_method(file, method, changes),
         {key: value for key, value in flags.items() if value is not None},
@@ -155,9 +156,7 @@ def run(
     ]
     chosen, source = read.run_config([*_defaults(record), *given])
     out = out or directory.free_folder(chosen.method_name)
-    begun = None if record is None else record.experiment().model_dump(mode="json")
-    if record is None:
-        directory.refuse_foreign(out, "run")
+    begun = _begun(record, out)
 
     with importing():
         from privfed.cli import start, training
@@ -232,13 +231,18 @@ def _read(
     return file, given, changes
 
 
-def _has_budget(epsilon: float | None, tiers: str | None) -> bool:
-    """Whether noise is to be sized for a total, which is everybody's or of each tier."""
+def _refuse_contradictions(out: Path | None, *, resume: bool, epsilon: float | None, tiers: str | None) -> None:
+    """Refuse flags that cannot be meant together.
+
+    Raises:
+        CommandError: a run of no folder is continued, or noise is to be sized for two totals.
+    """
+    if resume and out is None:
+        raise CommandError("--resume continues the run of a folder, and none is named: add --out DIR")
     if epsilon is not None and tiers is not None:
         raise CommandError(
             f"--epsilon {epsilon:g} is for everybody and --tiers {tiers} for each tier: give one of them"
         )
-    return bool(epsilon or tiers)
 
 
 def _within(
@@ -257,13 +261,14 @@ def _within(
     return config.model_copy(update={"privacy": plan})
 
 
-def _resumed(out: Path | None) -> "DirectoryRecord":
-    """The record of the run that is continued."""
-    from privfed.cli.directory import DirectoryRecord
+def _begun(record: "DirectoryRecord | None", out: Path) -> "Layer | None":
+    """What the run of a folder was begun with; None for a new one, whose folder must hold nothing else."""
+    from privfed.cli.directory import refuse_foreign
 
-    if out is None:
-        raise CommandError("--resume continues the run of a folder, and none is named: add --out DIR")
-    return DirectoryRecord.read(out, "run")
+    if record is not None:
+        return record.experiment().model_dump(mode="json")
+    refuse_foreign(out, "run")
+    return None
 
 
 def _defaults(record: "DirectoryRecord | None") -> "list[Layer]":
