@@ -73,7 +73,7 @@ def factors(vectors: Float[Tensor, "clients side"], *, diagonal: bool) -> Float6
     return torch.where(whole > 0, weights, 0.0)
 
 
-def unit_rows(mine: OwnRows) -> Rows:
-    """The part of an upload that says which items of the head a history has, by their places there."""
-    values = (WITHIN / mine.counts.double().sqrt())[mine.owner].float().unsqueeze(1)
-    return Rows(AGAIN, mine.owner, mine.items, values)
+def unit_rows(rows: OwnRows) -> Rows:
+    """The part of an upload that says which items of the head a history has, of its items there."""
+    values = (WITHIN / rows.counts.double().sqrt())[rows.owner].float().unsqueeze(1)
+    return Rows(AGAIN, rows.owner, rows.items, values)
