@@ -139,7 +139,8 @@ def gaussian(
         bool,
         typer.Option(
             "--check",
-            help="Use the finer grid of a run's ledger, and Opacus' PRV as one more check; takes some seconds.",
+            help="Use the finer grid of a run's ledger, and one check more: Opacus' PRV, or a closed form where nobody "
+            "is sampled.",
         ),
     ] = False,
     as_json: options.Json = False,
@@ -325,14 +326,19 @@ def _placed(placement: "Placement", z: float, rounds: int) -> list[str]:
     ]
 
 
+_TIGHTER = {"PRV": "Opacus' PRV", "closed form": "the closed form"}
+"""The check that a thorough budget has besides RDP, with sampling and without, as people read it."""
+
+
 def _checked(budget: "GaussianBudget") -> str:
     """What the other accountants say, and what was not computed."""
     totals = ", ".join(f"{name} {total:.4g}" for name, total in budget.cross_check.items())
-    if "PRV" in budget.cross_check:
+    tighter = "PRV" if budget.rate < 1 else "closed form"
+    if tighter in budget.cross_check:
         return f"Checks: {totals}; PLD is on the grid of a run's ledger."
     return (
-        f"Checks: {totals}, which is looser. For speed, Opacus' PRV was not computed and PLD's grid is coarser than "
-        "that of a run's ledger, which only makes epsilon larger: --check uses both."
+        f"Checks: {totals}, which is looser. For speed, {_TIGHTER[tighter]} was not computed and PLD's grid is coarser "
+        "than that of a run's ledger, which only makes epsilon larger: --check uses both."
     )
 
 

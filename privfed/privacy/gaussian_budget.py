@@ -7,7 +7,7 @@ inclusion of probability `rate`, so `rounds` releases are `rounds` Poisson-sampl
 A plan does not need the ledger's last digit. Searching, and budgets that are not `thorough`, use the same accountant
 (privacy loss distributions, PLD) on a coarser grid, which can only make epsilon larger: by about one part in 10,000,
 and by up to one in 100 where millions of rounds meet tiny rates. A `thorough` budget is what the ledger would claim,
-with Opacus' PRV as a second check, which loads torch.
+with one check more: Opacus' PRV, which loads torch, or the closed form where nobody is sampled.
 
 With rate = 1 all rounds together are one Gaussian mechanism of multiplier z / sqrt(rounds), whose delta is known in
 closed form (Balle and Wang 2018, theorem 8). It starts the search, and is the whole search where nobody is sampled.
@@ -91,7 +91,7 @@ def gaussian_budget(
         rounds: releases.
         rate: probability of a user's secret inclusion, in (0, 1].
         delta: probability with which epsilon may fail, in [1e-10, 1).
-        thorough: account as the ledger does (seconds, PRV included) instead of on a coarser grid.
+        thorough: account as the ledger does (seconds, with one check more) instead of on a coarser grid.
 
     Raises:
         PlanError: a value out of range, or noise so small that epsilon exceeds 500.

@@ -54,8 +54,13 @@ def changed_settings(table: Mapping[str, Any]) -> list[str]:
     """
     name, given = table[NAME], {key: value for key, value in table.items() if key != NAME}
     chosen = _preset(name)
-    base = method(name).config().model_dump(mode="json") if chosen is None else chosen.settings
-    return [key for key, value in given.items() if _plain(value) != base.get(key)]
+    fields = method(name).config.model_fields.items()
+    base = (
+        {key: field.get_default(call_default_factory=True) for key, field in fields}
+        if chosen is None
+        else chosen.settings
+    )
+    return [key for key, value in given.items() if _plain(value) != _plain(base.get(key))]
 
 
 def display_name(name: str) -> str:

@@ -122,6 +122,14 @@ def test_the_ledgers_own_accounting_on_request(cli: Callable) -> None:
     assert "PLD is on the grid of a run's ledger" in cli(*words).out
 
 
+def test_the_ledgers_own_accounting_without_sampling(cli: Callable) -> None:
+    words = ("budget", "gaussian", "--clients", 943, "--rounds", 20, "--epsilon", 1)
+    text = cli(*words, "--check").out
+    assert "closed form" in text
+    assert "was not computed" not in text
+    assert "the closed form was not computed" in cli(*words).out
+
+
 def test_everybody_in_every_round(cli: Callable) -> None:
     text = cli("budget", "gaussian", "--clients", 6040, "--rounds", 100, "--epsilon", 8).out
     assert "z = 5.526" in text

@@ -24,9 +24,9 @@ def nested(path: tuple[str, ...], value: Any) -> dict[str, Any]:
     return {path[0]: nested(path[1:], value) if path[1:] else value}
 
 
-def told(refuse: Callable[[], Any]) -> str | None:
+def told(refuse: Callable[..., Any], *given: Any) -> str | None:
     try:
-        refuse()
+        refuse(*given)
     except PlanError as error:
         return str(error)
     return None
@@ -40,22 +40,16 @@ SETTINGS = {name: list(method(name).config.model_fields) for name in methods()}
 def test_a_run_is_refused_early_as_its_model_refuses_it(path: tuple[str, ...]) -> None:
     for value in WRONG:
         layer = nested(path, value)
-        early, model = (
-            told(lambda: refuse_settings("fedmf", [layer])),  # noqa: B023
-            told(lambda: configure(ExperimentConfig, layer)),  # noqa: B023
-        )
-        assert early is None or early == model, value
+        early = told(refuse_settings, "fedmf", [layer])
+        assert early is None or early == told(configure, ExperimentConfig, layer), value
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_method_is_refused_early_as_its_settings_refuse_it(name: str) -> None:
     for key in SETTINGS[name]:
         for value in WRONG:
-            early, model = (
-                told(lambda: refuse_settings(name, [{"method": {key: value}}])),  # noqa: B023
-                told(lambda: checked_settings({"name": name, key: value})),  # noqa: B023
-            )
-            assert early is None or early == model, (key, value)
+            early = told(refuse_settings, name, [{"method": {key: value}}])
+            assert early is None or early == told(checked_settings, {"name": name, key: value}), (key, value)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +81,6 @@ def test_most_settings_are_judged_early() -> None:
         (name, key)
         for name, keys in SETTINGS.items()
         for key in keys
-        if any(told(lambda: refuse_settings(name, [{"method": {key: value}}])) for value in WRONG)  # noqa: B023
+        if any(told(refuse_settings, name, [{"method": {key: value}}]) for value in WRONG)
     ]
     assert len(early) > 0.6 * sum(map(len, SETTINGS.values()))
