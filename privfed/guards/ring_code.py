@@ -17,14 +17,14 @@ from torch import Tensor
 
 from privfed.compute.devices import on_host, placed
 from privfed.contracts import Schema, share_of
-from privfed.guards.noise_look_up import look_up
+from privfed.guards.noise_kernels import COMPILED
 from privfed.guards.share_code import integer_code
 from privfed.privacy.errors import PlanError
 from privfed.privacy.mechanisms.base import Mechanism
 from privfed.privacy.mechanisms.masking import weighted
 from privfed.updates import ClientUpdates
 from secure_agg.encoding import FixedPoint, Ring, RingElements, Rounding
-from secure_agg.noise import DistributedMechanism, look_up_with
+from secure_agg.noise import DistributedMechanism, compute_with
 
 KEY_WORDS = 8
 """Random 32-bit words that key one client's rounding and noise."""
@@ -57,7 +57,7 @@ class RingCode:
         self._fixed: FixedPoint | None = None
         if self.coordinates and masking.noise is not None:
             self.distributed = masking.noised(masking.noise, self.coordinates, max_clients, share)
-            look_up_with(look_up)
+            compute_with(COMPILED)
         elif self.coordinates:
             self._fixed = masking.fixed_point(max_clients, share)
         self._codes = {name: integer_code(self.ring, name, schema[name], max_clients) for name in self.integer}
@@ -93,16 +93,19 @@ class RingCode:
         """
         pieces = [code.encode(on_host(uploads[name][position]).reshape(-1)) for name, code in self._codes.items()]
         if self.coordinates:
-            flat = on_host(torch.cat([uploads[n][position].reshape(-1) * self.schema[n].weight for n in self.real]))
+            weighed = [uploads[name][position].reshape(-1) * self.schema[name].weight for name in self.real]
+            flat = on_host(torch.cat(weighed))
+            doubles = flat.astype(np.float64)
             # Materialising rounds: what the clip left exactly at its norm may come out a little longer.
             bound = self._clip_norm * (weight or 1.0)
-            excess = max(float(np.linalg.norm(flat.astype(np.float64))) / bound, 1.0)
+            excess = math.sqrt(doubles @ doubles) / bound
+            flat = flat / excess if excess > 1.0 else flat
             # flat: [coordinates] weighted values; the noise is sized for vectors within the clip norm, to the last bit.
             if self.distributed is not None:
                 code = weighted(self.distributed, weight or 1.0)
-                ring_elements = self.ring.from_integers(code.encode(flat[None] / excess, key)[0])
+                ring_elements = self.ring.from_integers(code.encode(flat[None], key)[0])
             elif self._fixed is not None:
-                ring_elements = self._fixed.encode(flat / excess, key)
+                ring_elements = self._fixed.encode(flat, key)
             pieces.insert(0, ring_elements)
         return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
 

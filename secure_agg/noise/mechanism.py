@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from secure_agg.checks import check_integer, check_positive, check_probability
 from secure_agg.errors import ConfigurationError
 from secure_agg.noise.event import NoiseEvent
+from secure_agg.noise.kernels import squared_norms
 from secure_agg.noise.laws import Law
 from secure_agg.noise.rotation import Rotation
 from secure_agg.noise.rounding import (
@@ -119,16 +120,13 @@ class DistributedMechanism:
         """
         if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
             raise ConfigurationError(f"got an array of shape {vectors.shape}; give [clients, {self.dimension}]")
-        encoded = np.empty((len(vectors), self.coordinates), np.int64)
         # Blocks of whole clients bound the working memory. Each has keys of its own, addressed by its first row.
         rows = max(1, _BLOCK // self.coordinates)
-        for start in range(0, len(vectors), rows):
-            block = slice(start, start + rows)
-            rounding_key, noise_key = (key and subkey(key, purpose, start) for purpose in ("encoding", "noise"))
-            steps = self._scaled_and_rotated(vectors[block])  # [rows, coordinates]
-            noise = self.noise.sample(steps.shape, noise_key, exact=exact)
-            np.add(conditional_round(steps, self.radius, self.beta, rounding_key), noise, out=encoded[block])
-        return encoded
+        blocks = [
+            self._encode_block(vectors[start : start + rows], start, key, exact=exact)
+            for start in range(0, len(vectors) or 1, rows)
+        ]
+        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
     def decode(self, total: NDArray[np.int64]) -> NDArray[np.float64]:
         """The noisy sum in the vectors' units: [..., coordinates] signed steps to [..., dimension].
@@ -195,14 +193,24 @@ class DistributedMechanism:
         """A bound, in steps, on the noise of `clients` clients in every coordinate (`DistributedNoise.tail_bound`)."""
         return self.noise.tail_bound(clients, self.coordinates, failure_probability)
 
+    def _encode_block(
+        self, vectors: NDArray[np.floating], first: int, key: bytes | None, *, exact: bool
+    ) -> NDArray[np.int64]:
+        """`encode` of the vectors from row `first` on."""
+        rounding_key, noise_key = (key and subkey(key, purpose, first) for purpose in ("encoding", "noise"))
+        encoded = conditional_round(self._scaled_and_rotated(vectors), self.radius, self.beta, rounding_key)
+        self.noise.add_to(encoded, noise_key, exact=exact)
+        return encoded
+
     def _scaled_and_rotated(self, vectors: NDArray[np.floating]) -> NDArray[np.float64]:
         """[clients, dimension] to [clients, coordinates], in steps; vectors above the clip are refused."""
-        norms = np.sqrt(np.einsum("cd,cd->c", vectors, vectors, dtype=np.float64))
+        doubles = vectors.astype(np.float64, copy=False)
+        norms = np.sqrt(squared_norms(doubles))
         if not (norms <= self.clip * (1.0 + _CLIP_SLACK)).all():
             raise ConfigurationError(
                 f"a vector of norm {norms.max():.9g} was given and the clip is {self.clip:.9g}; clip every vector first"
             )
         # radius / clip converts to steps; a norm just above the clip, within the slack, is scaled back onto it.
         scale = self.radius / np.maximum(norms, self.clip)
-        steps = np.multiply(vectors, scale[:, None], dtype=np.float64)
+        steps = doubles * scale[:, None]
         return steps if self.rotation is None else self.rotation.forward(steps)

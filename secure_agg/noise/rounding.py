@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from secure_agg.checks import check_integer
 from secure_agg.errors import ConfigurationError
+from secure_agg.noise.kernels import in_use, squared_norms
 from secure_agg.noise.subkeys import subkey
 from secure_agg.primitives.prg import random_uints
 
@@ -34,9 +35,6 @@ MAX_NORM = 2.0**26
 
 NORM_SLACK = 1e-9
 """Relative excess over the radius that is attributed to the rounding of floats."""
-
-_PIECE = 1 << 13
-"""Numbers that are rounded at a time."""
 
 
 def rounded_norm_bound(radius: float, coordinates: int, beta: float = DEFAULT_BETA) -> float:
@@ -118,7 +116,7 @@ def conditional_round(
     vectors = values.astype(np.float64, copy=False)
     # Shrunk by 2^-50, so that the rounding of the square cannot admit an integer vector above the bound.
     max_squared_norm = rounded_norm_bound(radius, vectors.shape[1], beta) ** 2 * (1.0 - 2.0**-50)
-    norms = np.sqrt(_squared_norms(vectors))
+    norms = np.sqrt(squared_norms(vectors))
     if not (norms <= radius * (1.0 + NORM_SLACK)).all():
         raise ConfigurationError(
             f"a vector of norm {norms.max():.9g} steps was given and the radius is {radius:.9g}; clip before rounding"
@@ -129,30 +127,12 @@ def conditional_round(
         if not pending.size:
             return rounded
         attempt_key = None if key is None else subkey(key, "rounding", attempt)
-        candidates = _round_stochastically(vectors[pending] if attempt else vectors, attempt_key)
-        accepted = _squared_norms(candidates) <= max_squared_norm
-        if not attempt and accepted.all():
-            return candidates.astype(np.int64)
-        rounded[pending[accepted]] = candidates[accepted]
+        again = vectors[pending] if attempt else vectors
+        candidates = np.empty(again.shape, np.int64) if attempt else rounded
+        uints = random_uints(again.size, np.uint32, attempt_key)
+        accepted = in_use().round_up(again, uints, candidates) <= max_squared_norm
+        if attempt:
+            rounded[pending[accepted]] = candidates[accepted]
         pending = pending[~accepted]
     rounded[pending] = np.trunc(vectors[pending])
     return rounded
-
-
-def _round_stochastically(vectors: NDArray[np.float64], key: bytes | None) -> NDArray[np.float64]:
-    """Up with probability the fraction, rounded up to a multiple of 2^-32, else down; integers stay."""
-    rounded, flat = np.empty(vectors.size), vectors.reshape(-1)
-    uints = random_uints(vectors.size, np.uint32, key)
-    # In pieces that stay in a core's cache from one pass to the next.
-    for start in range(0, vectors.size, _PIECE):
-        piece = slice(start, start + _PIECE)
-        lower = np.floor(flat[piece], out=rounded[piece])
-        fraction = flat[piece] - lower
-        fraction *= 2.0**32
-        lower += uints[piece] < fraction
-    return rounded.reshape(vectors.shape)
-
-
-def _squared_norms(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[rows] from [rows, coordinates]; exact for integers, as all sums stay below 2^53."""
-    return np.asarray(np.einsum("rc,rc->r", rows, rows))

@@ -87,13 +87,29 @@ class DistributedNoise:
         Raises:
             ConfigurationError: one share's standard deviation is above 2^14 (tables only), or a key of another length.
         """
-        dimensions = (shape,) if isinstance(shape, int) else tuple(shape)
-        count = math.prod(dimensions)
+        shares = np.zeros(shape, np.int64)
+        self.add_to(shares, key, exact=exact)
+        return shares
+
+    def add_to(self, values: NDArray[np.int64], key: bytes | None = None, *, exact: bool = False) -> None:
+        """Add shares of noise to values, the same that `sample` draws.
+
+        Args:
+            values: contiguous; written.
+            key: as in `sample`.
+            exact: as in `sample`.
+
+        Raises:
+            ConfigurationError: as in `sample`, or values that are not contiguous.
+        """
+        if not values.flags.c_contiguous:
+            raise ConfigurationError("got values that are not contiguous in memory; give a contiguous copy")
+        flat, variance = values.reshape(-1), self.client_variance
         if not exact:
-            return inverse_cdf_table(self.law, self.client_variance).sample(count, key).reshape(dimensions)
-        sampler = sample_skellam if self.law == "skellam" else sample_discrete_gaussian
-        source, variance = RandomSource(key), self.client_variance
-        return np.fromiter((sampler(variance, source) for _ in range(count)), np.int64, count).reshape(dimensions)
+            inverse_cdf_table(self.law, variance).add_to(flat, key)
+            return
+        sampler, source = sample_skellam if self.law == "skellam" else sample_discrete_gaussian, RandomSource(key)
+        flat += np.fromiter((sampler(variance, source) for _ in range(flat.size)), np.int64, flat.size)
 
     def tail_bound(
         self, clients: int, coordinates: int, failure_probability: float = DEFAULT_FAILURE_PROBABILITY

@@ -18,7 +18,7 @@ import secrets
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 
 import numpy as np
@@ -26,24 +26,18 @@ from numpy.typing import NDArray
 
 from secure_agg.checks import check_positive
 from secure_agg.errors import ConfigurationError
+from secure_agg.noise.kernels import MAX_WORD, Uints, in_use
 from secure_agg.noise.laws import Law, check_law, integer_weights
 from secure_agg.noise.random_source import RandomSource
 from secure_agg.noise.subkeys import subkey
 from secure_agg.noise.tail_bounds import tail_bound
-from secure_agg.primitives.prg import random_uints
+from secure_agg.primitives.prg import keystream_pieces
 
 MAX_STANDARD_DEVIATION = 1 << 14
 """Standard deviation up to which tables are built: 0.4 million cells, 7 MB with the guide."""
 
-Uints = NDArray[np.unsignedinteger]
-
-LookUp = Callable[[Uints, Uints, NDArray[np.int32], int, int, NDArray[np.int64]], NDArray[np.intp]]
-"""What `numpy_look_up` does, faster."""
-
 _WORD_BITS = 64
-_MAX_WORD = (1 << _WORD_BITS) - 1
-_CHUNK = 1 << 15
-_MIN_GUIDE_BITS, _MAX_GUIDE_BITS = 10, 20
+_MIN_GUIDE_BITS, _MAX_GUIDE_BITS = 10, 18
 
 
 class InverseCdfTable:
@@ -70,7 +64,7 @@ class InverseCdfTable:
         thresholds = cumulative(law, self._variance, _WORD_BITS)  # of -last, ..., last + 1
         self._lowest = 1 - len(thresholds) // 2
         # The last threshold is 2^64, which no 64-bit word holds; the largest word stands for it.
-        self._edges = np.array([*thresholds[:-1], _MAX_WORD], np.uint64)
+        self._edges = np.array([*thresholds[:-1], MAX_WORD], np.uint64)
         self._shift, self._guide = _guide_table(self._edges)
 
     def sample(self, count: int, key: bytes | None = None) -> NDArray[np.int64]:
@@ -86,10 +80,24 @@ class InverseCdfTable:
         Raises:
             ConfigurationError: a key of another length.
         """
-        stream_key = secrets.token_bytes(32) if key is None else key
-        words = random_uints(count, np.uint64, stream_key)
+        values = np.zeros(count, np.int64)
+        self.add_to(values, key)
+        return values
 
-        return self.invert(words, lambda draw: RandomSource(subkey(stream_key, "further bits", draw)))
+    def add_to(self, values: NDArray[np.int64], key: bytes | None = None) -> None:
+        """Add an independent draw to every value, those that `sample` draws from the same key.
+
+        Args:
+            values: [count], contiguous; written.
+            key: as in `sample`.
+
+        Raises:
+            ConfigurationError: a key of another length.
+        """
+        stream_key, start = secrets.token_bytes(32) if key is None else key, 0
+        for words in keystream_pieces(stream_key, values.size, np.uint64):
+            self._add(words, values[start : start + words.size], partial(_further_bits, stream_key, start))
+            start += words.size
 
     def invert(self, uints: Uints, further_bits: Callable[[int], RandomSource]) -> NDArray[np.int64]:
         """The values at given uniform numbers.
@@ -102,13 +110,15 @@ class InverseCdfTable:
         Returns:
             [count].
         """
-        values = np.empty(uints.size, np.int64)
-        for start in range(0, uints.size, _CHUNK):
-            words, found = uints[start : start + _CHUNK], values[start : start + _CHUNK]
-            undecided = _look_up[0](words, self._edges, self._guide, self._shift, self._lowest - 1, found)
-            for position in (start + undecided).tolist():
-                values[position] = self._decide(int(uints[position]), further_bits(position))
+        values = np.zeros(uints.size, np.int64)
+        self._add(uints, values, further_bits)
         return values
+
+    def _add(self, uints: Uints, values: NDArray[np.int64], further_bits: Callable[[int], RandomSource]) -> None:
+        """Add the draws at given uniform numbers to values."""
+        look_up = in_use().look_up
+        for position in look_up(uints, self._edges, self._guide, self._shift, self._lowest - 1, values).tolist():
+            values[position] += self._decide(int(uints[position]), further_bits(position))
 
     def _decide(self, word: int, source: RandomSource) -> int:
         """The value at the number that begins with `word`, read to as many further bits as it takes."""
@@ -122,37 +132,9 @@ class InverseCdfTable:
                 return surely_below - len(thresholds) // 2
 
 
-def numpy_look_up(
-    uints: Uints, edges: Uints, guide: NDArray[np.int32], shift: int, first: int, values: NDArray[np.int64]
-) -> NDArray[np.intp]:
-    """Write the values of all uints that are clear of thresholds, and return the positions of the others.
-
-    Args:
-        uints: the first 64 bits of uniform numbers, `[count]`.
-        edges: rising thresholds, each known to within a unit.
-        guide: see `_guide_table`.
-        shift: leaves the leading bits of a word.
-        first: the value of a word that no edge is below.
-        values: written, `[count]`.
-    """
-    values[:] = guide.take((uints >> np.uint64(shift)).astype(np.intp), mode="clip")
-    ambiguous = np.flatnonzero(values < 0)
-    searched = uints[ambiguous]
-    # Count the edges below word - 1 and those up to word + 1, saturating at the ends of the range. A threshold is
-    # known to within a unit, so where the two counts agree the cell is certain.
-    surely_below = np.searchsorted(edges, np.maximum(searched, 1) - np.uint64(1), side="left")
-    possibly_below = np.searchsorted(edges, np.minimum(searched, _MAX_WORD - 1) + np.uint64(1), side="right")
-    values[ambiguous] = surely_below
-    values += first
-    return np.asarray(ambiguous[surely_below != possibly_below], np.intp)
-
-
-_look_up: list[LookUp] = [numpy_look_up]
-
-
-def look_up_with(function: LookUp) -> None:
-    """Let all tables of this process look draws up by `function`, which has to be equal to `numpy_look_up`."""
-    _look_up[0] = function
+def _further_bits(stream_key: bytes, start: int, position: int) -> RandomSource:
+    """The further bits of one draw of a keystream, at a position after `start`."""
+    return RandomSource(subkey(stream_key, "further bits", start + position))
 
 
 @lru_cache(maxsize=8)
@@ -191,6 +173,6 @@ def _guide_table(edges: Uints) -> tuple[int, NDArray[np.int32]]:
     below = np.cumsum(edges_within) - edges_within
     ambiguous = edges_within > 0
     # A bucket that holds no edge but touches one within a unit is ambiguous as well.
-    for neighbour in (np.maximum(edges, 1) - np.uint64(1), np.minimum(edges, _MAX_WORD - 1) + np.uint64(1)):
+    for neighbour in (np.maximum(edges, 1) - np.uint64(1), np.minimum(edges, MAX_WORD - 1) + np.uint64(1)):
         ambiguous[(neighbour >> shift).astype(np.intp)] = True
     return int(shift), np.where(ambiguous, ~below, below).astype(np.int32)

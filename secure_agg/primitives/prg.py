@@ -7,7 +7,7 @@ Sources: NIST SP 800-38A (AES in counter mode), RFC 8439 (ChaCha20).
 """
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from typing import Any
@@ -61,6 +61,27 @@ def keystream(key: bytes, out: RingElements, cipher: StreamCipher = StreamCipher
     for start in range(0, len(view), CHUNK):
         chunk = view[start : start + CHUNK]
         context.update_into(_ZEROS[: len(chunk)], chunk)  # encrypting zeros yields the keystream itself
+
+
+def keystream_pieces(key: bytes, count: int, dtype: Any) -> Iterator[RingElements]:
+    """The first `count` integers of the key's AES-256 keystream, piece by piece in one buffer that is used again.
+
+    Args:
+        key: used for one keystream only; 32 bytes.
+        count: number of integers.
+        dtype: `numpy.uint8`, `uint16`, `uint32` or `uint64`.
+
+    Raises:
+        ConfigurationError: a key of another length.
+    """
+    kind = np.dtype(dtype).newbyteorder("<")
+    buffer: RingElements = np.empty(min(count, CHUNK // kind.itemsize), kind)
+    _check_array_and_keys(buffer, [key], StreamCipher.AES256)
+    context, view = _keystream_context(key, 0, StreamCipher.AES256), buffer.view(np.uint8).data
+    for start in range(0, count, len(buffer) or 1):
+        piece = buffer[: count - start]
+        context.update_into(_ZEROS[: piece.nbytes], view[: piece.nbytes])
+        yield piece
 
 
 def add_keystreams(

@@ -49,6 +49,11 @@ def test_keys_repeat_and_shapes_are_kept():
     assert (noise.sample(60, KEY, exact=True) == noise.sample(60, KEY, exact=True)).all()
     assert (noise.sample(60) != noise.sample(60)).any()
     assert noise.sample(()).shape == ()
+    values = np.arange(60).reshape(3, 20)
+    noise.add_to(values, KEY)
+    assert (values - noise.sample(60, KEY).reshape(3, 20) == np.arange(60).reshape(3, 20)).all()
+    with pytest.raises(ConfigurationError, match="contiguous"):
+        noise.add_to(values[:, ::2], KEY)
 
 
 def test_the_exact_sampler_has_no_upper_limit():

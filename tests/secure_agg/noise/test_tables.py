@@ -13,9 +13,11 @@ from secure_agg.noise import tables as module
 from secure_agg.noise.laws import integer_weights
 from secure_agg.noise.tables import cumulative
 from secure_agg.noise.tail_bounds import tail_bound
+from secure_agg.primitives.prg import CHUNK
 
 KEY = bytes(range(32))
 LAWS = ("skellam", "discrete_gaussian")
+PIECE = CHUNK // 8
 
 
 def refuse_more(position):
@@ -134,14 +136,15 @@ def test_draws_use_further_bits_of_their_own(monkeypatch):
     table = InverseCdfTable("skellam", 3.0)
     requested = []
 
-    def word_zero(count, dtype, key):
-        return np.zeros(count, dtype)
+    def words_zero(key, count, dtype):
+        yield np.zeros(count - 1, dtype)
+        yield np.zeros(1, dtype)
 
     def source(key):
         requested.append(key)
         return GivenBits(2 ** (740 + 60 * len(requested)), 960)
 
-    monkeypatch.setattr(module, "random_uints", word_zero)
+    monkeypatch.setattr(module, "keystream_pieces", words_zero)
     monkeypatch.setattr(module, "RandomSource", source)
     values = table.sample(3, KEY)
     assert len(set(requested)) == 3
@@ -157,9 +160,9 @@ def test_a_key_repeats_and_the_operating_system_does_not():
 
 def test_chunks_do_not_show():
     table = InverseCdfTable("skellam", 100.0)
-    long = table.sample(3 * module._CHUNK + 5, KEY)
+    long = table.sample(3 * PIECE + 5, KEY)
     assert (long[:100] == table.sample(100, KEY)).all()
-    assert (long[: 2 * module._CHUNK] == table.sample(2 * module._CHUNK, KEY)).all()
+    assert (long[: 2 * PIECE] == table.sample(2 * PIECE, KEY)).all()
 
 
 @pytest.mark.parametrize("law", LAWS)

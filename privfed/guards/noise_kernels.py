@@ -1,9 +1,10 @@
-"""Look-ups in the tables of exact noise as machine code, one pass over the draws; equal to `numpy_look_up`."""
+"""The loops of noisy encoding as machine code, one pass over the numbers; equal to those of `secure_agg.noise`."""
 
 import numpy as np
-from jaxtyping import Int32, Int64, UInt64
+from jaxtyping import Float64, Int32, Int64, UInt32, UInt64
 
 from privfed.compute.compiled import compiled
+from secure_agg.noise import Kernels
 
 
 @compiled
@@ -15,7 +16,7 @@ def look_up(
     first: int,
     values: Int64[np.ndarray, " count"],
 ) -> Int64[np.ndarray, " undecided"]:
-    """Write the values of all uints that are clear of thresholds, and return the positions of the others."""
+    """Add the draws of all uints that are clear of thresholds to values, and return the positions of the others."""
     undecided, found = np.empty(len(uints), np.int64), 0
     one, by = np.uint64(1), np.uint64(shift)
     for i in range(len(uints)):
@@ -41,5 +42,33 @@ def look_up(
             if below < len(edges) and edges[below] <= high:
                 undecided[found] = i
                 found += 1
-        values[i] = first + below
+                continue
+        values[i] += first + below
     return undecided[:found].copy()
+
+
+@compiled(reassociate=True)
+def round_up(
+    values: Float64[np.ndarray, "rows columns"],
+    uints: UInt32[np.ndarray, " rows*columns"],
+    rounded: Int64[np.ndarray, "rows columns"],
+) -> Float64[np.ndarray, " rows"]:
+    """Round up with probability the fraction, in multiples of 2^-32, and return the squared norms of the rows."""
+    rows, columns = values.shape
+    norms = np.empty(rows)
+    for row in range(rows):
+        real, uint, whole = values[row], uints[row * columns : (row + 1) * columns], rounded[row]
+        # Sums of squared integers below 2^53 are exact in any order.
+        total = 0.0
+        for column in range(columns):
+            value = real[column]
+            lower = np.floor(value)
+            # Without a branch, so that vector units take several numbers at once.
+            found = lower + 1.0 if np.float64(uint[column]) < (value - lower) * 2.0**32 else lower
+            whole[column] = np.int64(found)
+            total += found * found
+        norms[row] = total
+    return norms
+
+
+COMPILED = Kernels(look_up, round_up)
