@@ -224,12 +224,37 @@ def test_bad_delta_is_refused(delta):
         ("rdp_epsilon", math.nan, laplace(1.0, 100)),
         ("pld_epsilon", 9.9, sampled(5.0, 1.0, 100)),  # the closed form is 9.997
         ("pld_epsilon", 10.1, sampled(5.0, 1.0, 100)),
+        ("pld_epsilon", 9.999, sampled(5.0, 1.0, 100)),  # the closed form is 9.9973
     ],
 )
 def test_accountants_that_disagree_stop_the_report(monkeypatch, name, answer, event):
     monkeypatch.setattr(accounting, name, lambda *_, **__: answer)
     with pytest.raises(AccountingError, match="disagree"):
         account(event, 1e-5)
+
+
+@pytest.mark.parametrize(
+    "releases",
+    [
+        [(0.4979, 1)],
+        [(0.02, 1)],
+        [(60.0, 1)],
+        [(5.0, 100)],
+        [(0.5, 1), (1.5, 1)],
+        [(0.177, 1), (183.0, 257), (368.0, 344)],
+        [(1.256, 16), (3.3, 1), (210.0, 300)],
+    ],
+)
+@pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-9])
+def test_the_coarser_grid_of_unsampled_gaussians_costs_a_millionth(releases, delta):
+    """In units of what concentrated differential privacy bounds: epsilon itself may be next to nothing."""
+    found = account(mixed(*(times(n, dp.GaussianDpEvent(z)) for z, n in releases)), delta)
+    mu = math.hypot(*(math.sqrt(n) / z for z, n in releases))
+    unit = mu * (mu / 2 + math.sqrt(-2 * math.log(delta)))
+    if found.accountant == PLD and CLOSED_FORM in dict(found.cross_check):
+        assert -1e-8 * unit <= found.epsilon - gaussian_epsilon(mu, delta) <= 1e-5 * unit
+    else:
+        assert mu > 20
 
 
 def test_replace_one_is_twice_the_distance_not_the_same_number():
