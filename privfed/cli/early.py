@@ -21,11 +21,14 @@ def refuse_absent(folder: Path, kind: Literal["run", "audit"]) -> None:
         raise CommandError(f"{folder} {missing}: give the --out folder of 'privfed {kind}'")
 
 
-def refuse_unknown(methods: list[str], data: str | None) -> None:
-    """Refuse a method that nobody registered, and data that are nowhere.
+def refuse_unknown(
+    methods: list[str], data: str | None, privacy: str | None = None, protocol: str | None = None
+) -> None:
+    """Refuse a method that nobody registered, data that are nowhere, and plans and protocols of unknown names.
 
     Raises:
-        UnknownMethodError, DataError, CommandError: there is no such method, or no such data set or path.
+        UnknownMethodError, DataError, PlanError, CommandError: there is no such method, data set or path, plan, or
+            protocol.
     """
     from privfed.methods import registry
 
@@ -33,6 +36,10 @@ def refuse_unknown(methods: list[str], data: str | None) -> None:
         registry.refuse_unknown(method)
     if data is not None:
         refuse_missing(data)
+    if privacy is not None or protocol is not None:
+        from privfed.cli.early_settings import refuse_words
+
+        refuse_words(methods[0] if methods else None, privacy, protocol)
 
 
 def refuse_missing(data: str) -> None:

@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from privfed.cli.failures import CommandError
 from privfed.cli.listing import stored
 from privfed.privacy.errors import PlanError, nearest, not_allowed, unknown_key
 
@@ -63,6 +64,25 @@ def refuse_settings(method: str | None, layers: Sequence[Mapping[str, Any]]) -> 
         first = next((said for said, is_key in problems if is_key), problems[0][0])
         more = len(problems) - 1
         raise PlanError(f"{first} (and {more} more problem{'s' if more > 1 else ''})" if more else first)
+
+
+def refuse_words(method: str | None, privacy: str | None, protocol: str | None) -> None:
+    """Refuse a privacy plan or a protocol whose name nobody knows.
+
+    Args:
+        method: that runs; one from elsewhere may bring plans of its own, and then nothing is said of them.
+        privacy: the plan in words.
+        protocol: its name.
+
+    Raises:
+        PlanError, CommandError: in the sentence in which the run refuses it.
+    """
+    words = stored()["words"]
+    plan = None if privacy is None else privacy.strip().partition(":")[0].strip()
+    if plan is not None and plan not in words["privacy"] and _entry(method) in stored()["methods"]:
+        raise PlanError(f"privacy plan {plan!r} is not known{nearest(plan, words['privacy'])}")
+    if protocol is not None and protocol not in words["protocol"]:
+        raise CommandError(f"protocol {protocol!r} is not known{nearest(protocol, words['protocol'])}")
 
 
 def _lay_over(merged: dict[str, Any], layer: Mapping[str, Any]) -> None:

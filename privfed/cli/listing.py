@@ -20,7 +20,7 @@ Document = dict[str, Any]
 
 @cache
 def stored() -> Document:
-    """The file: documents of methods by entry point, units of mechanisms, and what settings of a run may be."""
+    """The file: methods by entry point, units of mechanisms, settings and words of a run."""
     content: Document = json.loads(LISTING.read_text(encoding="utf-8"))
     return content
 
@@ -135,13 +135,19 @@ def content() -> Document:
     """What the file should hold."""
     from privfed.cli.compatibility import EXAMPLES
     from privfed.cli.early_settings import settable
+    from privfed.cli.settings import PROTOCOLS
     from privfed.methods.registry import entries
+    from privfed.privacy import Mechanism
     from privfed.setup.config import ExperimentConfig
 
     ours = {name: entry for name, entry in sorted(entries().items()) if entry.value.startswith("privfed.")}
     return {
         "methods": {entry.value: document(name, entry.load()) for name, entry in ours.items()},
         "run": settable(ExperimentConfig),
+        "words": {
+            "privacy": [mechanism.preset for mechanism in Mechanism.members.values()],
+            "protocol": list(PROTOCOLS),
+        },
         "units": {plan: mechanism.unit for plan, mechanism in EXAMPLES.items()},
     }
 

@@ -125,7 +125,7 @@ def run(
     Before training it says what the run will cost in privacy, bytes and time; at the end how good it is beside
     popularity (where ratings are predicted, beside their means), and what is guaranteed.
     """
-    early.refuse_unknown([] if method is None else [method], data)
+    early.refuse_unknown([] if method is None else [method], data, privacy, protocol)
     _refuse_contradictions(out, resume=resume, epsilon=epsilon, tiers=tiers)
     file, numbers, changes = _read(
         config, {"rounds": rounds, "seed": seed}, settings or (), None if refreshes else method

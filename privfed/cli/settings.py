@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from privfed.methods import MethodConfig
 
 FALLBACK_DATA = "synthetic"
-_PROTOCOLS: dict[str, Layer] = {
+PROTOCOLS: dict[str, Layer] = {
     "honest": {"protocol": HONEST.model_dump(mode="json"), "split": {"ties": "later_row_is_newer"}},
     "paper": {"protocol": PAPER.model_dump(mode="json"), "split": {"ties": "earlier_row_is_newer"}},
 }
@@ -205,9 +205,9 @@ def expanded(layer: Layer) -> Layer:
     plain = dict(layer)
     preset: Layer = {}
     if isinstance(word := plain.get("protocol"), str):
-        if word not in _PROTOCOLS:
-            raise CommandError(f"protocol {word!r} is not known{nearest(word, _PROTOCOLS)}")
-        preset = _PROTOCOLS[plain.pop("protocol")]
+        if word not in PROTOCOLS:
+            raise CommandError(f"protocol {word!r} is not known{nearest(word, PROTOCOLS)}")
+        preset = PROTOCOLS[plain.pop("protocol")]
     if "privacy" in plain:
         plain["privacy"] = plan_table(plain["privacy"])
     if isinstance(plain.get("method"), str):

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from privfed.cli.early_settings import refuse_settings
+from privfed.cli.early_settings import refuse_settings, refuse_words
+from privfed.cli.failures import CommandError
 from privfed.cli.listing import stored
-from privfed.cli.settings import checked_settings
+from privfed.cli.settings import checked_settings, combine
 from privfed.methods import method, methods
-from privfed.privacy import PlanError, configure
+from privfed.privacy import PlanError, PrivacyPlan, configure
 from privfed.setup.config import ExperimentConfig
 
 WRONG = (-1, -0.5, 0, 0.5, 1, 1.0, 3, 10**6, float("nan"), float("inf"), "torch", "sgdd", "null", True)
@@ -74,6 +75,23 @@ def test_what_is_refused_early(layers: list[dict[str, Any]], sentence: str | Non
         return
     with pytest.raises(PlanError, match=sentence):
         refuse_settings("fedmf", layers)
+
+
+@pytest.mark.parametrize("plan", ["foo", " local-laplac:epsilon0=1", "", ":clip_norm=1", *stored()["words"]["privacy"]])
+def test_a_plan_is_refused_early_as_it_is_read(plan: str) -> None:
+    early = told(refuse_words, "fedmf", plan, None)
+    late = told(PrivacyPlan.parse, plan)
+    assert early == (late if late and late.startswith("privacy plan") else None)
+    assert told(refuse_words, "some/file.py:METHOD", plan, None) is told(refuse_words, None, plan, None) is None
+
+
+def test_a_protocol_is_refused_early_as_it_is_read() -> None:
+    assert all(told(refuse_words, "fedmf", None, word) is None for word in stored()["words"]["protocol"])
+    with pytest.raises(CommandError) as late:
+        combine([{"protocol": "papr"}])
+    with pytest.raises(CommandError) as early:
+        refuse_words("fedmf", None, "papr")
+    assert str(early.value) == str(late.value)
 
 
 def test_most_settings_are_judged_early() -> None:
