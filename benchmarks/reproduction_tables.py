@@ -57,7 +57,7 @@ HETEFEDREC = {
     "less distillation and decorrelation": ".0433",
 }  # fmt: skip
 """NDCG of the paper's Tables II and IV."""
-SPREAD = {"HeteFedRec": "Fed-NCF: with decorrelation", "less decorrelation": "Fed-NCF: without decorrelation"}
+SPREAD = {"HeteFedRec": "with decorrelation", "less decorrelation": "without decorrelation"}
 """Rows of HeteFedRec's table V."""
 GOOD = {
     "popularity": "popularity",
@@ -302,18 +302,22 @@ def hetefedrec_differences() -> list[str]:
 
 
 def hetefedrec_groups() -> list[str]:
-    """Figure 6 and table V on Fed-NCF."""
+    """Figure 6 and table V."""
     known = next(one for one in paper("hetefedrec")["results"] if one["id"] == "table-5")["numbers"]["MovieLens-1M"]
     rows = []
-    for variant, runs in grouped(results("hetefedrec_groups_ncf"), "variant").items():
-        by_group = [with_deviation([run["groups"][group] for run in runs]) for group in range(3)]
-        spread = with_each(values(runs, "variance"), 3) if "variance" in runs[0] else ""
-        printed = figure(known[SPREAD[variant]]["variance"]) if variant in SPREAD else ""
-        rows.append([variant, str(len(runs)), *by_group, spread, printed])
-    head = ["Fed-NCF, variant", "seeds", *(f"NDCG@20, {group}" for group in ("least active", "middle", "most active"))]
+    for base, name in (("ncf", "Fed-NCF"), ("lightgcn", "Fed-LightGCN")):
+        for variant, runs in grouped(results(f"hetefedrec_groups_{base}"), "variant").items():
+            if variant == "popularity" and base == "lightgcn":
+                continue
+            by_group = [with_deviation([run["groups"][group] for run in runs]) for group in range(3)]
+            spread = with_each(values(runs, "variance"), 3) if "variance" in runs[0] else ""
+            printed = figure(known[f"{name}: {SPREAD[variant]}"]["variance"]) if variant in SPREAD else ""
+            label = variant if variant == "popularity" else f"{name}: {variant}"
+            rows.append([label, str(len(runs)), *by_group, spread, printed])
+    head = ["variant", "seeds", *(f"NDCG@20, {group}" for group in ("least active", "middle", "most active"))]
     return [
-        "`groups --base ncf --seeds 3`, figure 6 and table V: NDCG by group of activity (5:3:2), and the "
-        "variance of the singular values of the covariance of the largest item table, at the best validation "
+        "`groups --base ncf --seeds 3` and `--base lightgcn`, figure 6 and table V: NDCG by group of activity (5:3:2), "
+        "and the variance of the singular values of the covariance of the largest item table, at the best validation "
         "epoch.",
         "",
         *table([*head, "variance (each seed)", "paper"], rows),

@@ -200,7 +200,7 @@ TABLES = (
         "results/papers/hetefedrec.md",
         "HeteFedRec by group",
         reproduction_tables.hetefedrec_groups,
-        ("hetefedrec_groups_ncf",),
+        ("hetefedrec_groups_ncf", "hetefedrec_groups_lightgcn"),
     ),
     Table(
         "results/papers/hetefedrec.md", "HeteFedRec default", reproduction_tables.hetefedrec_good, ("hetefedrec_good",)
