@@ -42,6 +42,9 @@ PLAIN = (
     "run fedmf --data ml-100k --set method.dim=0",
     "run fedmf --data ml-100k --set method.dimm=8",
     "run fedmf --data ml-100k --rounds -1",
+    "run fedmf --data ml-100k --privacy foo",
+    "run fedmf --data ml-100k --protocol foo",
+    "audit --method fedmf --privacy foo",
     "run fedmf --data synthetic --epsilon 1 --tiers a=1:1",
     "run fedmf --data synthetic --resume",
 )
@@ -49,8 +52,7 @@ PLAIN = (
 REFUSALS = (
     *UNKNOWN,
     *PLAIN,
-    "run fedmf --data ml-100k --privacy foo",
-    "run fedmf --data ml-100k --protocol foo",
+    "run fedmf --data synthetic --tiers foo",
     "run dfmr --data synthetic --privacy local-gaussian:clip_norm=1,noise_multiplier=1",
 )
 ROUNDS = (

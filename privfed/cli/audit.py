@@ -103,7 +103,7 @@ def audit(
     contradict a claim, or a threshold is broken. An audit that was stopped continues when the same command is
     given again.
     """
-    early.refuse_unknown(method or [], data)
+    early.refuse_unknown(method or [], data, privacy or [], protocol)
 
     from privfed.cli import audit_settings, directory
     from privfed.cli import settings as read

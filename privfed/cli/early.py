@@ -1,6 +1,7 @@
 """What a command can refuse before it imports anything that takes long: folders that are not there, unknown names."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -22,9 +23,9 @@ def refuse_absent(folder: Path, kind: Literal["run", "audit"]) -> None:
 
 
 def refuse_unknown(
-    methods: list[str], data: str | None, privacy: str | None = None, protocol: str | None = None
+    methods: Sequence[str], data: str | None, plans: Sequence[str] = (), protocol: str | None = None
 ) -> None:
-    """Refuse a method that nobody registered, data that are nowhere, and plans and protocols of unknown names.
+    """Refuse methods that nobody registered, data that are nowhere, and plans and protocols of unknown names.
 
     Raises:
         UnknownMethodError, DataError, PlanError, CommandError: there is no such method, data set or path, plan, or
@@ -36,10 +37,10 @@ def refuse_unknown(
         registry.refuse_unknown(method)
     if data is not None:
         refuse_missing(data)
-    if privacy is not None or protocol is not None:
+    if plans or protocol is not None:
         from privfed.cli.early_settings import refuse_words
 
-        refuse_words(methods[0] if methods else None, privacy, protocol)
+        refuse_words(methods, plans, protocol)
 
 
 def refuse_missing(data: str) -> None:

@@ -66,21 +66,22 @@ def refuse_settings(method: str | None, layers: Sequence[Mapping[str, Any]]) -> 
         raise PlanError(f"{first} (and {more} more problem{'s' if more > 1 else ''})" if more else first)
 
 
-def refuse_words(method: str | None, privacy: str | None, protocol: str | None) -> None:
-    """Refuse a privacy plan or a protocol whose name nobody knows.
+def refuse_words(methods: Sequence[str], plans: Sequence[str], protocol: str | None) -> None:
+    """Refuse privacy plans and a protocol whose names nobody knows.
 
     Args:
-        method: that runs; one from elsewhere may bring plans of its own, and then nothing is said of them.
-        privacy: the plan in words.
+        methods: that run; one from elsewhere may bring plans of its own, and then nothing is said of them.
+        plans: in words.
         protocol: its name.
 
     Raises:
         PlanError, CommandError: in the sentence in which the run refuses it.
     """
     words = stored()["words"]
-    plan = None if privacy is None else privacy.strip().partition(":")[0].strip()
-    if plan is not None and plan not in words["privacy"] and _entry(method) in stored()["methods"]:
-        raise PlanError(f"privacy plan {plan!r} is not known{nearest(plan, words['privacy'])}")
+    if methods and all(_entry(method) in stored()["methods"] for method in methods):
+        for plan in (plan.strip().partition(":")[0].strip() for plan in plans):
+            if plan not in words["privacy"]:
+                raise PlanError(f"privacy plan {plan!r} is not known{nearest(plan, words['privacy'])}")
     if protocol is not None and protocol not in words["protocol"]:
         raise CommandError(f"protocol {protocol!r} is not known{nearest(protocol, words['protocol'])}")
 

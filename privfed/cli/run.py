@@ -125,8 +125,8 @@ def run(
     Before training it says what the run will cost in privacy, bytes and time; at the end how good it is beside
     popularity (where ratings are predicted, beside their means), and what is guaranteed.
     """
-    early.refuse_unknown([] if method is None else [method], data, privacy, protocol)
-    _refuse_contradictions(out, resume=resume, epsilon=epsilon, tiers=tiers)
+    early.refuse_unknown([method] if method else [], data, [privacy] if privacy else [], protocol)
+    _refuse_flags(out, resume=resume, epsilon=epsilon, tiers=tiers)
     file, numbers, changes = _read(
         config, {"rounds": rounds, "seed": seed}, settings or (), None if refreshes else method
     )
@@ -231,11 +231,12 @@ def _read(
     return file, given, changes
 
 
-def _refuse_contradictions(out: Path | None, *, resume: bool, epsilon: float | None, tiers: str | None) -> None:
-    """Refuse flags that cannot be meant together.
+def _refuse_flags(out: Path | None, *, resume: bool, epsilon: float | None, tiers: str | None) -> None:
+    """Refuse flags that cannot be meant, alone or together.
 
     Raises:
         CommandError: a run of no folder is continued, or noise is to be sized for two totals.
+        PlanError: the tiers are none.
     """
     if resume and out is None:
         raise CommandError("--resume continues the run of a folder, and none is named: add --out DIR")
@@ -243,6 +244,11 @@ def _refuse_contradictions(out: Path | None, *, resume: bool, epsilon: float | N
         raise CommandError(
             f"--epsilon {epsilon:g} is for everybody and --tiers {tiers} for each tier: give one of them"
         )
+    if tiers is not None:
+        from privfed.privacy.configuring import configure
+        from privfed.privacy.tiers import BudgetTiers, read_tiers
+
+        configure(BudgetTiers, read_tiers(tiers))
 
 
 def _within(

@@ -228,13 +228,19 @@ def read_tiers(given: Any) -> Any:
         PlanError: it is neither.
     """
     if isinstance(given, str):
-        given = dict(_word(part.strip(), given) for part in given.split(",") if part.strip())
+        words = [_word(part.strip(), given) for part in given.split(",") if part.strip()]
+        named = [name for name, _ in words]
+        if twice := [name for name in named if named.count(name) > 1]:
+            raise PlanError(f"tiers {given!r}: {twice[0]!r} is named twice, so leave one of them out")
+        if not {*named} - {_HIDDEN}:
+            raise PlanError(f"tiers {given!r} name no tier: give words such as careful=1:0.8,generous=8:0.2")
+        given = dict(words)
     if not isinstance(given, Mapping):
         raise PlanError(f"tiers = {given!r} is not allowed: give words such as careful=1:0.8,generous=8:0.2, or tables")
     if "levels" in given:
         return given
-    named = {str(key): _tier(str(key), value) for key, value in given.items() if key != _HIDDEN}
-    return {"levels": tuple(named.items()), _HIDDEN: given.get(_HIDDEN, True)}
+    tiers = {str(key): _tier(str(key), value) for key, value in given.items() if key != _HIDDEN}
+    return {"levels": tuple(tiers.items()), _HIDDEN: given.get(_HIDDEN, True)}
 
 
 def _word(part: str, text: str) -> tuple[str, Any]:

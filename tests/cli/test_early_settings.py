@@ -79,18 +79,20 @@ def test_what_is_refused_early(layers: list[dict[str, Any]], sentence: str | Non
 
 @pytest.mark.parametrize("plan", ["foo", " local-laplac:epsilon0=1", "", ":clip_norm=1", *stored()["words"]["privacy"]])
 def test_a_plan_is_refused_early_as_it_is_read(plan: str) -> None:
-    early = told(refuse_words, "fedmf", plan, None)
+    early = told(refuse_words, ["fedmf"], [plan], None)
     late = told(PrivacyPlan.parse, plan)
     assert early == (late if late and late.startswith("privacy plan") else None)
-    assert told(refuse_words, "some/file.py:METHOD", plan, None) is told(refuse_words, None, plan, None) is None
+    # Whoever comes from elsewhere may bring plans of its own.
+    assert told(refuse_words, ["fedmf", "some/file.py:METHOD"], [plan], None) is None
+    assert told(refuse_words, [], [plan], None) is None
 
 
 def test_a_protocol_is_refused_early_as_it_is_read() -> None:
-    assert all(told(refuse_words, "fedmf", None, word) is None for word in stored()["words"]["protocol"])
+    assert all(told(refuse_words, ["fedmf"], [], word) is None for word in stored()["words"]["protocol"])
     with pytest.raises(CommandError) as late:
         combine([{"protocol": "papr"}])
     with pytest.raises(CommandError) as early:
-        refuse_words("fedmf", None, "papr")
+        refuse_words(["fedmf"], [], "papr")
     assert str(early.value) == str(late.value)
 
 

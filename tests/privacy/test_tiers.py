@@ -84,6 +84,9 @@ def test_words_pairs_and_tables_say_the_same(given: Any) -> None:
         ({"tiers": {"a": (1, 0.5), "B": (2, 0.5)}}, "needs another name"),
         ({"tiers": {"a": (-1, 1)}}, "tiers.a.epsilon = -1"),
         ({"tiers": "a=1"}, "name=epsilon:share"),
+        ({"tiers": "a=1:0.5,b=2:0.5,a=3:0.5"}, "'a' is named twice"),
+        ({"tiers": " "}, "name no tier: give words such as"),
+        ({"tiers": "hidden=true"}, "name no tier: give words such as"),
         ({"mechanism": CENTRAL, "tiers": {"a": {"epsilon": 1, "share": 1, "weight": 0.5}}}, "none of them is 1"),
     ],
 )
