@@ -36,7 +36,10 @@ def usable(name: str) -> torch.device:
         if device.type != HOST.type:
             torch.ones((), dtype=torch.float64, device=device).item()
     except (RuntimeError, AssertionError, TypeError, ModuleNotFoundError, AttributeError) as error:
-        why = str(error).strip().splitlines()[0].rstrip(".")
+        # Torch goes on with advice for its own developers and lists of all backends.
+        why = str(error).strip().splitlines()[0].partition(". ")[0].rstrip(".")
+        if why.startswith("Expected one of"):
+            why = "torch knows none of that name"
         raise DeviceError(
             f"the device {name!r} cannot be used here ({why}): choose cpu, or cuda (cuda:1, ...) where there is one"
         ) from error
