@@ -1,7 +1,7 @@
 """The loops of noisy encoding as machine code, one pass over the numbers; equal to those of `secure_agg.noise`."""
 
 import numpy as np
-from jaxtyping import Float64, Int32, Int64, UInt32, UInt64
+from jaxtyping import Float64, Int64, UInt32, UInt64
 
 from privfed.compute.compiled import compiled
 from secure_agg.noise import Kernels
@@ -11,35 +11,34 @@ from secure_agg.noise import Kernels
 def look_up(
     uints: UInt64[np.ndarray, " count"],
     edges: UInt64[np.ndarray, " edges"],
-    guide: Int32[np.ndarray, " cells"],
-    shift: int,
+    places: Float64[np.ndarray, " cells+1"],
     first: int,
     values: Int64[np.ndarray, " count"],
 ) -> Int64[np.ndarray, " undecided"]:
     """Add the draws of all uints that are clear of thresholds to values, and return the positions of the others."""
     undecided, found = np.empty(len(uints), np.int64), 0
-    one, by = np.uint64(1), np.uint64(shift)
+    one, top, last = np.uint64(1), ~np.uint64(0), len(edges) - 1
+    bits = 0
+    while 1 << bits < len(places) - 1:
+        bits += 1
+    shift = np.uint64(64 - bits)
+    rest, unit = (one << shift) - one, 2.0 ** -float(64 - bits)
     for i in range(len(uints)):
         uint = uints[i]
-        cell = np.int64(uint >> by)
-        below = np.int64(guide[cell])
-        if below < 0:
-            low, high = max(uint, one) - one, uint if uint == ~np.uint64(0) else uint + one
-            # Between the edges below this cell, less one that is a unit away, and those below the next.
-            below, last = ~below, np.int64(len(edges))
-            if cell + 1 < len(guide):
-                last = np.int64(guide[cell + 1])
-                last = ~last if last < 0 else last
-            while below > 0 and edges[below - 1] >= low:
-                below -= 1
-            while below < last:
-                middle = (below + last) // 2
+        low, high = max(uint, one) - one, uint if uint == top else uint + one
+        cell = np.int64(uint >> shift)
+        place = places[cell] + np.float64(np.int64(uint & rest)) * unit * (places[cell + 1] - places[cell])
+        below = min(np.int64(place) + 1, last)
+        if edges[below - 1] >= low or edges[below] <= high:
+            below, end = np.int64(0), last + 1
+            while below < end:
+                middle = (below + end) // 2
                 if edges[middle] < low:
                     below = middle + 1
                 else:
-                    last = middle
+                    end = middle
             # Decided unless an edge lies within a unit of the uint.
-            if below < len(edges) and edges[below] <= high:
+            if below <= last and edges[below] <= high:
                 undecided[found] = i
                 found += 1
                 continue

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 Uints = NDArray[np.unsignedinteger]
 
-LookUp = Callable[[Uints, Uints, NDArray[np.int32], int, int, NDArray[np.int64]], NDArray[np.intp]]
+LookUp = Callable[[Uints, Uints, NDArray[np.float64], int, NDArray[np.int64]], NDArray[np.intp]]
 """What `numpy_look_up` does."""
 
 RoundUp = Callable[[NDArray[np.float64], Uints, NDArray[np.int64]], NDArray[np.float64]]
@@ -31,28 +31,30 @@ class Kernels(NamedTuple):
 
 
 def numpy_look_up(
-    uints: Uints, edges: Uints, guide: NDArray[np.int32], shift: int, first: int, values: NDArray[np.int64]
+    uints: Uints, edges: Uints, places: NDArray[np.float64], first: int, values: NDArray[np.int64]
 ) -> NDArray[np.intp]:
     """Add the draws of all uints that are clear of thresholds to values, and return the positions of the others.
 
     Args:
         uints: the first 64 bits of uniform numbers, `[count]`.
-        edges: rising thresholds, each known to within a unit.
-        guide: the number of edges below the words with given leading bits; where that is ambiguous, the complement of
-            the number below the first of them.
-        shift: leaves the leading bits of a word.
+        edges: rising thresholds from 0 to the largest word, each known to within a unit.
+        places: about how many edges are below the words with given leading bits, `[2^bits + 1]`.
         first: the draw of a word that no edge is below.
         values: `[count]`, written; those of the positions returned are left as they are.
     """
-    below = guide.take((uints >> np.uint64(shift)).astype(np.intp), mode="clip")
-    ambiguous = np.flatnonzero(below < 0)
-    searched = uints[ambiguous]
-    # Count the edges below word - 1 and those up to word + 1, saturating at the ends of the range. A threshold is
-    # known to within a unit, so where the two counts agree the cell is certain.
-    surely_below = np.searchsorted(edges, np.maximum(searched, 1) - np.uint64(1), side="left")
-    possibly_below = np.searchsorted(edges, np.minimum(searched, MAX_WORD - 1) + np.uint64(1), side="right")
-    below[ambiguous] = surely_below
-    undecided = np.asarray(ambiguous[surely_below != possibly_below], np.intp)
+    shift = np.uint64(65 - len(places).bit_length())
+    cells = (uints >> shift).astype(np.intp)
+    start = places[cells]
+    within = (uints & ((np.uint64(1) << shift) - np.uint64(1))) * 2.0 ** -int(shift)
+    below = (start + within * (places[cells + 1] - start)).astype(np.intp) + 1
+    np.minimum(below, len(edges) - 1, out=below)
+    # An edge is below a word surely where it is below word - 1, and possibly where it is no more than word + 1,
+    # saturating at the ends of the range. A threshold is known to within a unit, so where both count the same the
+    # cell is certain.
+    low, high = np.maximum(uints, 1) - np.uint64(1), np.minimum(uints, MAX_WORD - 1) + np.uint64(1)
+    missed = np.flatnonzero((edges[below - 1] >= low) | (edges[below] <= high))
+    below[missed] = surely_below = np.searchsorted(edges, low[missed], side="left")
+    undecided = missed[surely_below != np.searchsorted(edges, high[missed], side="right")]
     below[undecided] = -first
     values += below
     values += first

@@ -112,13 +112,17 @@ def test_words_at_a_threshold_are_decided_by_further_bits(law, variance, offset,
             assert rest.requested == (requested if level == 128 or offset == 0 else requested[:-1])
 
 
-@pytest.mark.parametrize(("edge", "open_buckets"), [(5 << 54, {4, 5}), ((6 << 54) - 1, {5, 6}), ((5 << 54) + 2, {5})])
-def test_the_guide_leaves_open_every_bucket_within_a_unit_of_an_edge(edge, open_buckets):
-    shift, guide = module._guide_table(np.array([edge], np.uint64))
-    assert shift == 54
-    assert set(np.flatnonzero(guide < 0)) == open_buckets
-    assert (guide[:4] == 0).all()
-    assert (guide[7:] == 1).all()
+@pytest.mark.parametrize(("variance", "at_once"), [(3.0, 0.95), (90_000.0, 0.95), (2.0**28, 0.95)])
+def test_places_rise_and_mostly_lead_to_the_right_threshold_at_once(variance, at_once):
+    table = InverseCdfTable("skellam", variance)
+    edges, places = table._edges, table._places
+    assert (places[0], places[-1]) == (0, len(edges) - 1)
+    assert (np.diff(places) >= 0).all()
+    assert places.nbytes <= 2**16 + 8
+    words = np.random.default_rng(0).integers(0, 2**64, 50_000, dtype=np.uint64)
+    step = 2**64 // (len(places) - 1)
+    guessed = np.interp(words / step, np.arange(len(places)), places).astype(int) + 1
+    assert (guessed == np.searchsorted(edges, words)).mean() > at_once
 
 
 @pytest.mark.parametrize("law", LAWS)
