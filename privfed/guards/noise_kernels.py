@@ -17,7 +17,7 @@ def look_up(
 ) -> Int64[np.ndarray, " undecided"]:
     """Add the draws of all uints that are clear of thresholds to values, and return the positions of the others."""
     undecided, found = np.empty(len(uints), np.int64), 0
-    one, top, last = np.uint64(1), ~np.uint64(0), len(edges) - 1
+    one, top, last = np.uint64(1), ~np.uint64(0), np.int64(len(edges) - 1)
     bits = 0
     while 1 << bits < len(places) - 1:
         bits += 1
@@ -28,9 +28,10 @@ def look_up(
         low, high = max(uint, one) - one, uint if uint == top else uint + one
         cell = np.int64(uint >> shift)
         place = places[cell] + np.float64(np.int64(uint & rest)) * unit * (places[cell + 1] - places[cell])
-        below = min(np.int64(place) + 1, last)
+        below = np.int64(place) + 1
+        below = min(below, last)
         if edges[below - 1] >= low or edges[below] <= high:
-            below, end = np.int64(0), last + 1
+            below, end = np.int64(0), np.int64(last + 1)
             while below < end:
                 middle = (below + end) // 2
                 if edges[middle] < low:

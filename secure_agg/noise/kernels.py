@@ -54,7 +54,7 @@ def numpy_look_up(
     low, high = np.maximum(uints, 1) - np.uint64(1), np.minimum(uints, MAX_WORD - 1) + np.uint64(1)
     missed = np.flatnonzero((edges[below - 1] >= low) | (edges[below] <= high))
     below[missed] = surely_below = np.searchsorted(edges, low[missed], side="left")
-    undecided = missed[surely_below != np.searchsorted(edges, high[missed], side="right")]
+    undecided: NDArray[np.intp] = missed[surely_below != np.searchsorted(edges, high[missed], side="right")]
     below[undecided] = -first
     values += below
     values += first

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privfed.privacy.closed_forms import gaussian_epsilon
 from secure_agg.encoding import Ring, check_overflow_bound
 from secure_agg.errors import ConfigurationError, RingOverflowError
 from secure_agg.noise import DistributedMechanism, DistributedNoise, fit_to_ring, rounded_norm_bound
@@ -176,6 +177,17 @@ def test_the_fitted_grid_fits_and_a_finer_one_does_not(bits, seed):
     else:
         assert bits == 32
         assert finer.noise.client_variance > MAX_STANDARD_DEVIATION**2
+
+
+@pytest.mark.parametrize(("noise_multiplier", "honest", "sums"), [(0.5, 50, 1), (1.0, 100, 1), (5.0, 800, 50)])
+@pytest.mark.parametrize("dimension", [1, 5000, 300_000])
+def test_the_fitted_grid_costs_a_thousandth_of_epsilon_at_most(noise_multiplier, honest, sums, dimension):
+    """Steps few in the noise make Skellam noise less Gaussian, and that costs more than rounding does."""
+    fitted = fit_to_ring(
+        Ring(32), noise_multiplier, clients=honest + 10, min_honest=honest, dimension=dimension, clip=1.0
+    )
+    gaussian = gaussian_epsilon(math.sqrt(sums) / noise_multiplier, 1e-5)
+    assert gaussian <= fitted.event().epsilon(1e-5, sums) <= 1.001 * gaussian
 
 
 def test_a_ring_too_small_for_any_grid_is_refused():
