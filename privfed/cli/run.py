@@ -236,7 +236,7 @@ def _refuse_flags(out: Path | None, *, resume: bool, epsilon: float | None, tier
 
     Raises:
         CommandError: a run of no folder is continued, or noise is to be sized for two totals.
-        PlanError: the tiers are none.
+        PlanError: the tiers cannot be read.
     """
     if resume and out is None:
         raise CommandError("--resume continues the run of a folder, and none is named: add --out DIR")
