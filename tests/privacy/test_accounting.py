@@ -322,7 +322,8 @@ def test_each_accountant_may_give_out(monkeypatch, noise, answer):
     monkeypatch.setattr(dp.rdp.RdpAccountant, "get_epsilon", broken(answer))
     without_both = account(event, 1e-5)
     assert without_both.accountant == (BASIC if noise == "laplace" else CLOSED_FORMS)
-    assert tight <= without_both.epsilon < math.inf
+    # Of unsampled Gaussians the closed form is exact, and PLD is above it by what its grid costs.
+    assert tight <= without_both.epsilon * (1 + 1e-6) < math.inf
 
 
 @pytest.mark.parametrize("noise", ANY_NOISE)
