@@ -203,6 +203,20 @@ def write_evaluation(
     write_json(folder / EVALUATION, content.model_dump(mode="json"))
 
 
+def kept_gain(folder: Path, result: "RunResult") -> Ratio | None:
+    """The gain that the folder's evaluation has for the round that is reported; None where it has none.
+
+    A round that was read from a checkpoint has no value of a single user, from which a gain could be found again.
+    """
+    path = folder / EVALUATION
+    if not path.exists():
+        return None
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    if (kept.get("run"), kept.get("selected_round")) != (result.config.digest(), result.selected.round):
+        return None
+    return None if kept.get("gain") is None else Ratio.model_validate(kept["gain"])
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON file, whole or not at all."""
     write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
