@@ -208,13 +208,12 @@ def kept_gain(folder: Path, result: "RunResult") -> Ratio | None:
 
     A round that was read from a checkpoint has no value of a single user, from which a gain could be found again.
     """
-    path = folder / EVALUATION
-    if not path.exists():
+    try:
+        kept = EvaluationRecord.model_validate_json((folder / EVALUATION).read_bytes())
+    except (OSError, ValueError):  # none there, or damaged, and then it is about to be written anew
         return None
-    kept = json.loads(path.read_text(encoding="utf-8"))
-    if (kept.get("run"), kept.get("selected_round")) != (result.config.digest(), result.selected.round):
-        return None
-    return None if kept.get("gain") is None else Ratio.model_validate(kept["gain"])
+    same = (kept.run, kept.selected_round) == (result.config.digest(), result.selected.round)
+    return kept.gain if same else None
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -70,7 +70,7 @@ _MAX_LAPLACE = 50.0
 _VACUOUS = 1e4
 # e^-708 is about the smallest normal float64.
 _UNDERFLOWS = 700.0
-# By how much of the total PLD of unsampled Gaussians may lie above its exact value; its grid costs some 1e-7.
+# By how much of the total PLD of unsampled Gaussians may lie above its exact value; its grid costs far less.
 _SLACK = 1e-4
 # Grid steps in the root mean square loss of unsampled Gaussian releases.
 _STEPS_PER_LOSS = 1000.0

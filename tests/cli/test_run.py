@@ -196,6 +196,11 @@ def test_a_finished_run_resumes_to_itself(cli: Callable, tmp_path: Path) -> None
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
     assert again["utility"] == first["utility"]
     assert again["guarantee"] == first["guarantee"]
+    gain = json.loads((out / "evaluation.json").read_text())["gain"]
+    assert gain["lo"] <= gain["value"] <= gain["hi"]
+    (out / "evaluation.json").write_text("{ damaged")
+    cli("run", "--out", out, "--resume", "--quiet")
+    assert json.loads((out / "evaluation.json").read_text())["gain"] is None
 
 
 def test_processes_of_torchrun_share_the_clients(cli: Callable, tmp_path: Path) -> None:
