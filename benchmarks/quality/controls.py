@@ -23,7 +23,10 @@ from privfed.privacy import configure
 from privfed.setup.config import ExperimentConfig
 from privfed.setup.controls import CONTROLS
 
-METHODS = ("pfedrec:published", "gpfedrec:published", "fedmf:published", "fedncf:published")
+METHODS = tuple(
+    f"{name}:published"
+    for name in ("pfedrec", "fedmf", "gpfedrec", "fedncf", "fedrecon", "metamf", "fedlightgcn", "colr")
+)
 NEGATIVES = ("all", "train")
 K = 10
 
