@@ -1,13 +1,16 @@
 """The two loops in which noisy encoding spends its time, and where to put faster ones.
 
-Here they are numpy's. Whoever can compile loops hands over `Kernels` that find the same (`compute_with`).
+Here they are numpy's. Whoever can compile loops hands over `Kernels` that find the same (`compute_with`), which a
+trial confirms: wrong loops would draw other noise, or report norms that a bound is then not kept by.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from secure_agg.errors import ConfigurationError
 
 Uints = NDArray[np.unsignedinteger]
 
@@ -19,8 +22,13 @@ RoundUp = Callable[[NDArray[np.float64], Uints, NDArray[np.int64]], NDArray[np.f
 
 MAX_WORD = (1 << 64) - 1
 
+_WORD_BITS = 64
+_MIN_BITS, _MAX_BITS = 10, 13
 _PIECE = 1 << 13
 """Numbers that are rounded at a time."""
+
+_TRIED = 1 << 10
+"""Words, and numbers of a row, of the trial of loops."""
 
 
 class Kernels(NamedTuple):
@@ -28,6 +36,16 @@ class Kernels(NamedTuple):
 
     look_up: LookUp
     round_up: RoundUp
+
+
+def places_of(edges: Uints) -> NDArray[np.float64]:
+    """How many edges are below words with given leading bits, between edges in proportion, `[2^bits + 1]`."""
+    bits = min(max(edges.size.bit_length() - 2, _MIN_BITS), _MAX_BITS)
+    words = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64(_WORD_BITS - bits)
+    above = np.searchsorted(edges, words).clip(1, edges.size - 1)
+    below, width = edges[above - 1], edges[above] - edges[above - 1]
+    within = (words - below) / np.maximum(width, 1)
+    return np.concatenate([[0.0], above - 1 + within.clip(0.0, 1.0), [edges.size - 1.0]])
 
 
 def numpy_look_up(
@@ -96,10 +114,44 @@ _in_use = [NUMPY]
 
 
 def compute_with(kernels: Kernels) -> None:
-    """Let noisy encoding of this process use these loops, which have to be equal to numpy's."""
+    """Let noisy encoding of this process use these loops.
+
+    Raises:
+        ConfigurationError: in a trial they found something else than numpy's.
+    """
+    if kernels is _in_use[0]:
+        return
+    ours, theirs = _trial(NUMPY), _trial(kernels)
+    for what, mine in ours.items():
+        if not np.array_equal(mine, theirs[what]):
+            raise ConfigurationError(
+                f"the loops handed over for noisy encoding find other {what} than numpy's; noise and norms would not "
+                "be what a guarantee says: correct them, or compute without"
+            )
     _in_use[0] = kernels
 
 
 def in_use() -> Kernels:
     """The loops of this process."""
     return _in_use[0]
+
+
+def _trial(kernels: Kernels) -> dict[str, NDArray[Any]]:
+    """What they find for some thousand words and numbers, many of them at a threshold or an integer."""
+    rng = np.random.default_rng(0)
+    found: dict[str, NDArray[Any]] = {}
+    uints = rng.integers(0, MAX_WORD, _TRIED, np.uint64, endpoint=True)
+    # Few and far between, and as near to each other as in the tails of a law.
+    edges = np.sort(np.concatenate([uints[:20], uints[0] + np.arange(20, dtype=np.uint64), [np.uint64(MAX_WORD)]]))
+    near = (edges[:, None] + np.array([-2, -1, 0, 1, 2]).astype(np.uint64)).ravel()
+    uints = np.concatenate([uints, near])
+    draws = np.full(uints.size, 7)
+    found["undecided words"] = kernels.look_up(uints, edges, places_of(edges), -20, draws)
+    found["draws"] = draws
+    values = rng.normal(0.0, 50.0, (3, _TRIED))
+    values[:, ::3] = np.round(values[:, ::3])
+    bits = rng.integers(0, 1 << 32, values.size, np.uint32)
+    rounded = np.empty(values.shape, np.int64)
+    found["norms"] = kernels.round_up(values, bits, rounded)
+    found["rounded numbers"] = rounded
+    return found

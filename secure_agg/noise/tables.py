@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from secure_agg.checks import check_positive
 from secure_agg.errors import ConfigurationError
-from secure_agg.noise.kernels import MAX_WORD, Uints, in_use
+from secure_agg.noise.kernels import MAX_WORD, Uints, in_use, places_of
 from secure_agg.noise.laws import Law, check_law, integer_weights
 from secure_agg.noise.random_source import RandomSource
 from secure_agg.noise.subkeys import subkey
@@ -39,7 +39,6 @@ MAX_STANDARD_DEVIATION = 1 << 14
 """Standard deviation up to which tables are built: 0.4 million cells, 3 MB."""
 
 _WORD_BITS = 64
-_MIN_BITS, _MAX_BITS = 10, 13
 
 
 class InverseCdfTable:
@@ -67,7 +66,7 @@ class InverseCdfTable:
         self._lowest = 1 - len(thresholds) // 2
         # The last threshold is 2^64, which no 64-bit word holds; the largest word stands for it.
         self._edges = np.array([*thresholds[:-1], MAX_WORD], np.uint64)
-        self._places = _places(self._edges)
+        self._places = places_of(self._edges)
 
     def sample(self, count: int, key: bytes | None = None) -> NDArray[np.int64]:
         """Independent draws.
@@ -161,13 +160,3 @@ def cumulative(law: Law, variance: Fraction, precision: int) -> list[int]:
     half = integer_weights(law, variance, last, precision + 100)
     total = 2 * sum(half) - half[0]
     return [(below << precision) // total for below in accumulate([*half[:0:-1], *half], initial=0)]
-
-
-def _places(edges: Uints) -> NDArray[np.float64]:
-    """How many edges are below words with given leading bits, between edges in proportion, `[2^bits + 1]`."""
-    bits = min(max(edges.size.bit_length() - 2, _MIN_BITS), _MAX_BITS)
-    words = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64(_WORD_BITS - bits)
-    above = np.searchsorted(edges, words).clip(1, edges.size - 1)
-    below, width = edges[above - 1], edges[above] - edges[above - 1]
-    within = (words - below) / np.maximum(width, 1)
-    return np.concatenate([[0.0], above - 1 + within.clip(0.0, 1.0), [edges.size - 1.0]])

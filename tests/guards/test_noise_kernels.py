@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from privfed.guards.noise_kernels import COMPILED, look_up, round_up
+from secure_agg.errors import ConfigurationError
 from secure_agg.noise import NUMPY, DistributedMechanism, DistributedNoise, InverseCdfTable, compute_with
+from secure_agg.noise.kernels import in_use
 
 
 @pytest.mark.parametrize("law", ["skellam", "discrete_gaussian"])
@@ -55,3 +57,37 @@ def test_an_encoding_is_the_same_whichever_loops_compute_it():
         compute_with(NUMPY)
     assert np.array_equal(found, noise.sample((3, 50_000), bytes(32)))
     assert np.array_equal(encoded, mechanism.encode(vectors, bytes(32)))
+
+
+def _one_too_low(uints, edges, places, first, values):
+    return NUMPY.look_up(uints, edges, places, first - 1, values)
+
+
+def _decides_all(uints, edges, places, first, values):
+    undecided = NUMPY.look_up(uints, edges, places, first, values)
+    values[undecided] += first + np.searchsorted(edges, uints[undecided])
+    return undecided[:0]
+
+
+def _ignores_fractions(values, uints, rounded):
+    return NUMPY.round_up(np.round(values), uints, rounded)
+
+
+def _smaller_norms(values, uints, rounded):
+    return NUMPY.round_up(values, uints, rounded) - 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "found"),
+    [
+        ({"look_up": _one_too_low}, "draws"),
+        ({"look_up": _decides_all}, "undecided words"),
+        ({"round_up": _ignores_fractions}, "norms"),
+        ({"round_up": _smaller_norms}, "norms"),
+    ],
+)
+def test_loops_that_differ_are_refused(wrong, found):
+    before = in_use()
+    with pytest.raises(ConfigurationError, match=f"find other {found} than numpy's"):
+        compute_with(NUMPY._replace(**wrong))
+    assert in_use() is before
