@@ -175,18 +175,27 @@ def solve_positive(
     )
 
 
-def inverse_positive(matrix: Float64[np.ndarray, "side side"]) -> Float64[np.ndarray, "side side"]:
-    """The inverse of a symmetric matrix that is positive definite, if only before rounding; symmetric to the bit."""
+def inverse_positive(matrix: Float64[np.ndarray, "side side"], lift: float = 0.0) -> Float64[np.ndarray, "side side"]:
+    """The inverse of a symmetric matrix with `lift` added to its diagonal, symmetric to the bit.
+
+    The sum is positive definite, if only before rounding.
+    """
+
+    def lifted() -> Float64[np.ndarray, "side side"]:
+        copy = matrix.copy()
+        copy.flat[:: len(matrix) + 1] += lift
+        return copy
 
     def by_triangles() -> np.ndarray:
-        factor, _ = scipy.linalg.cho_factor(matrix.T, lower=True, check_finite=False)
+        # Factor and inverse take the place of the copy.
+        factor, _ = scipy.linalg.cho_factor(lifted().T, lower=True, overwrite_a=True, check_finite=False)
         inverse, singular = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
         if singular:
             raise np.linalg.LinAlgError("a factor has a zero on its diagonal")
         return mirrored(inverse.T)
 
     def by_eigenpairs() -> np.ndarray:
-        values, vectors = eigenpairs(matrix)
+        values, vectors = eigenpairs(lifted())
         roots = vectors / np.sqrt(_positive(values))
         inverse: np.ndarray = roots @ roots.T
         return inverse

@@ -301,7 +301,7 @@ class PrivateGramServer:
         if self.kernel is None:
             return known
         kernel = self.kernel.between(ones, others)
-        return Content((kernel,), (1.0,)) if known is None else known.joined(kernel)
+        return Content(lambda: (kernel,), (1.0,)) if known is None else known.joined(kernel)
 
     def _joined(
         self, evidence: NoisyGram, copies: ThinnedCopies | None, donated: OpenMean

@@ -82,8 +82,9 @@ def private_gram():
     side, recipe = 12, EstimatorSettings(smoothing=0.5, rank=4)
     kernel = positive(side, 3) / side
     popularity = np.linspace(2, 1, side) / side
-    evidence = NoisyGram(positive(side, 2), popularity, 50.0, 0.1, Content((kernel,), (1.0,)))
-    across = Content((np.random.default_rng(5).normal(size=(3, side)),), (1.0,))
+    evidence = NoisyGram(positive(side, 2), popularity, 50.0, 0.1, Content(lambda: (kernel,), (1.0,)))
+    outside = np.random.default_rng(5).normal(size=(3, side))
+    across = Content(lambda: (outside,), (1.0,))
     return np.concatenate([evidence.weights(recipe), evidence.reaching(recipe, across)])
 
 
@@ -200,8 +201,12 @@ def test_an_inverse_by_triangles_is_the_inverse_and_symmetric_to_the_bit(side, f
     found = la.inverse_positive(matrix)
     np.testing.assert_allclose(found, np.linalg.inv(matrix), rtol=1e-9, atol=1e-12)
     np.testing.assert_array_equal(found, found.T)
+    given, lifted = matrix.copy(), la.inverse_positive(matrix, 2.0)
+    np.testing.assert_allclose(lifted, np.linalg.inv(matrix + 2 * np.eye(side)), rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(matrix, given)
     fail(scipy.linalg, "cho_factor")
     np.testing.assert_allclose(la.inverse_positive(matrix), found, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(la.inverse_positive(matrix, 2.0), lifted, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

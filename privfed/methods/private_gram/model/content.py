@@ -5,6 +5,7 @@ alike in both, is a kernel too, and where both are known counts twice in the mea
 (`item_kernel`) can join them.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,17 +18,19 @@ from privfed.methods.private_gram.model.spiked import Prior
 _BOTH, _ONE = (0.5, 0.25, 0.25), (1.0,)
 
 
+Kernels = tuple[Float64[np.ndarray, "j k"], ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Content:
-    """Kernels over some items, or between some and others.
+    """Kernels over some items, or between some and others, found when they are first asked for.
 
     Attributes:
-        kernels: positive semidefinite, with a diagonal of 1 (0 in a genre kernel for an item without genres): the
-            product, genres and years where both are known, else the one there is.
+        find: makes them.
         shares: of each kernel in the mean.
     """
 
-    kernels: tuple[Float64[np.ndarray, "j k"], ...]
+    find: Callable[[], Kernels]
     shares: tuple[float, ...]
 
     @classmethod
@@ -44,25 +47,38 @@ class Content:
         year_scale: float,
     ) -> "Content":
         """Kernels between some items and others, `[j, k]`."""
-        genres = None if features.genres is None else _cosines(features.genres[rows], features.genres[items])
-        if features.years is None:
-            return cls(() if genres is None else (genres,), _ONE)
-        # [j, k] differences in years.
-        apart = np.subtract.outer(features.years[rows], features.years[items])
-        near = np.exp(-np.square(apart) / (2 * year_scale**2))
-        return cls((near,), _ONE) if genres is None else cls((genres * near, genres, near), _BOTH)
+
+        def find() -> Kernels:
+            genres = None if features.genres is None else _cosines(features.genres[rows], features.genres[items])
+            if features.years is None:
+                return () if genres is None else (genres,)
+            # Years are few, so all pairs of different ones, [a, b], and then those of items, [j, k].
+            years, place = np.unique(features.years[rows], return_inverse=True)
+            others, column = np.unique(features.years[items], return_inverse=True)
+            near = np.exp(-np.square(np.subtract.outer(years, others)) / (2 * year_scale**2))[place[:, None], column]
+            return (near,) if genres is None else (genres * near, genres, near)
+
+        return cls(find, _ONE if features.genres is None or features.years is None else _BOTH)
+
+    @cached_property
+    def kernels(self) -> Kernels:
+        """Positive semidefinite, with a diagonal of 1 (0 in a genre kernel for an item without genres).
+
+        The product, genres and years where both are known, else the one there is.
+        """
+        return self.find()
 
     def joined(self, kernel: Float64[np.ndarray, "j k"]) -> "Content":
         """The same kernels and one more, which has half of the mean."""
-        return Content((*self.kernels, kernel), (*(share / 2 for share in self.shares), 0.5))
+        return Content(lambda: (*self.kernels, kernel), (*(share / 2 for share in self.shares), 0.5))
 
     def first(self, count: int) -> "Content":
         """Kernels over the first items alone."""
-        return Content(tuple(kernel[:count, :count] for kernel in self.kernels), self.shares)
+        return Content(lambda: tuple(kernel[:count, :count] for kernel in self.kernels), self.shares)
 
     def of_first(self, count: int) -> "Content":
         """Kernels between all rows and the first items alone."""
-        return Content(tuple(kernel[:, :count] for kernel in self.kernels), self.shares)
+        return Content(lambda: tuple(kernel[:, :count] for kernel in self.kernels), self.shares)
 
     @cached_property
     def prior(self) -> Prior:

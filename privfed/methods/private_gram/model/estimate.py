@@ -152,7 +152,7 @@ class NoisyGram:
         if settings.ridge is not None:
             # Eigenvalues of the noise reach down to its edge, so above it the sum is positive definite.
             return _predicting_each(
-                self.gram / self.clients, settings.ridge * white + edge_of(self.noise, len(self.gram)) / self.clients
+                self.gram, settings.ridge * white * self.clients + edge_of(self.noise, len(self.gram))
             )
         weights = self._posterior(settings)
         if settings.threshold is not None:
@@ -180,7 +180,7 @@ class NoisyGram:
     @cached_property
     def _content_inverse(self) -> Float64[np.ndarray, "side side"]:
         """(K + c I)^-1."""
-        return inverse_positive(_lifted(self._explained, self._white))
+        return inverse_positive(self._explained, self._white)
 
     @cached_property
     def _content_alone(self) -> Float64[np.ndarray, "side side"]:
@@ -300,9 +300,9 @@ def _lifted(matrix: Float64[np.ndarray, "side side"], by: float) -> Float64[np.n
     return lifted
 
 
-def _predicting_each(covariance: Float64[np.ndarray, "side side"], ridge: float) -> Float64[np.ndarray, "side side"]:
+def _predicting_each(gram: Float64[np.ndarray, "side side"], ridge: float) -> Float64[np.ndarray, "side side"]:
     """Weights that predict every entry from the others best, by ridge regression (EASE: Steck, WWW 2019)."""
-    weights = inverse_positive(_lifted(covariance, ridge))
+    weights = inverse_positive(gram, ridge)
     # With P the precision, the best predictor of entry j has the weights -P_ji / P_jj.
     weights /= -weights.diagonal()[:, None]
     np.fill_diagonal(weights, 0)
