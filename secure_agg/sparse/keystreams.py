@@ -164,7 +164,13 @@ class KeyStreams:
         queries = min(
             max(free_bytes // max(_BLOCK * int(ends[-1]), 1), 1), lookahead, _ADDRESS_LIMIT - address % (1 << 32)
         )
-        counters = _counter_blocks(self._array, address, queries, int(blocks.max()))
+        if (counts == counts[:1]).all():
+            # Blocks of a client are in the order of queries, as its counters are: nothing is moved.
+            counters = _counter_blocks(self._array, address, queries, int(blocks[0]), by_query=True)
+            elements = self._encrypt(clients, blocks * queries, counters).view(self.ring.dtype)
+            elements = elements.reshape(len(clients), queries, int(blocks[0]) * per_block)
+            return _Buffer(address, address + queries, clients.copy(), counts.copy(), elements, None, run)
+        counters = _counter_blocks(self._array, address, queries, int(blocks.max()), by_query=False)
         generated = np.empty((queries, int(ends[-1])), _BLOCKS)
         for group in _cache_sized_groups(ends, CHUNK // (_BLOCK * queries)):
             # Counters are ordered by block number first and query second, so the blocks that a client needs for all
@@ -173,10 +179,8 @@ class KeyStreams:
             by_block = streams.view(_BLOCKS).reshape(-1, queries)
             generated[:, ends[group][-1] - len(by_block) : ends[group][-1]] = by_block.T
         # A client's elements begin at its first block; the unused rest of its last block is skipped.
-        positions = None
-        if (counts != counts[:1]).any():
-            positions = np.repeat((ends - blocks) * per_block - (np.cumsum(counts) - counts), counts)
-            positions += np.arange(total)
+        positions = np.repeat((ends - blocks) * per_block - (np.cumsum(counts) - counts), counts)
+        positions += np.arange(total)
         elements = generated.view(self.ring.dtype)
         return _Buffer(address, address + queries, clients.copy(), counts.copy(), elements, positions, run)
 
@@ -199,9 +203,10 @@ class _Buffer:
     Attributes:
         clients: clients of these queries, `[clients]`.
         counts: number of elements of each, `[clients]`.
-        elements: whole blocks, `[queries, elements]`.
+        elements: whole blocks, `[queries, elements]`, or `[clients, queries, elements]` where every client has as many
+            as any other.
         positions: positions of the clients' elements among those of their blocks, `[counts.sum()]`; None where every
-            client has as many as any other.
+            client has as many.
         run: number of consecutive identical queries up to the latest.
     """
 
@@ -221,11 +226,11 @@ class _Buffer:
 
     def pop(self, address: int) -> RingElements:
         self.run += 1
-        elements, taken = self.elements[address - self.first], np.empty(0, self.elements.dtype)
-        if self.positions is not None:
-            taken = elements.take(self.positions)
-        elif count := int(self.counts.max(initial=0)):
-            taken = elements.reshape(len(self.clients), -1)[:, :count].reshape(-1)
+        query = address - self.first
+        if self.positions is None:
+            taken = self.elements[:, query, : int(self.counts[0])].reshape(-1)
+        else:
+            taken = self.elements[query].take(self.positions)
         if address + 1 == self.end:
             self.elements = self.elements[:0].copy()
         return taken
@@ -258,12 +263,16 @@ def _cipher_context(key: bytes) -> CipherContext:
     return Cipher(AES(key), ECB()).encryptor()  # noqa: S305
 
 
-def _counter_blocks(array: int, address: int, queries: int, blocks: int) -> memoryview:
-    """AES inputs array(4) | cohort(4) | query(4) | block(4), little-endian, `[blocks, queries]`, block number first."""
+def _counter_blocks(array: int, address: int, queries: int, blocks: int, *, by_query: bool) -> memoryview:
+    """AES inputs array(4) | cohort(4) | query(4) | block(4), little-endian.
+
+    `[queries, blocks]` by query, else `[blocks, queries]`.
+    """
     if blocks >> 32:
         raise ConfigurationError(f"a query takes {blocks} blocks of one client's keystream; addresses end at 2^32")
-    counters = np.empty((blocks, queries, 4), "<u4")
+    counters = np.empty((queries, blocks, 4) if by_query else (blocks, queries, 4), "<u4")
     counters[..., 0], counters[..., 1] = array, address >> 32
-    counters[..., 2] = address % (1 << 32) + np.arange(queries)
-    counters[..., 3] = np.arange(blocks)[:, None]
+    each_query, each_block = address % (1 << 32) + np.arange(queries), np.arange(blocks)
+    counters[..., 2] = each_query[:, None] if by_query else each_query
+    counters[..., 3] = each_block if by_query else each_block[:, None]
     return counters.data.cast("B") if blocks else memoryview(b"")
