@@ -10,11 +10,12 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from queue import Empty, Queue
@@ -62,7 +63,7 @@ from privfed.audit.report.records import (
 )
 from privfed.compute.devices import HOST, usable
 from privfed.data import Interactions, Split, split
-from privfed.evaluation import EvaluationResult
+from privfed.evaluation import EvaluationResult, RoundEvaluation
 from privfed.experiment import Experiment, RunResult
 from privfed.experiment.baseline import gain_over_popularity
 from privfed.privacy.gaussian_dp import squared_mu
@@ -205,12 +206,7 @@ def _run_cells(
         queue: Queue[Sign] = manager.Queue()
         with ProcessPoolExecutor(workers, spawn, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             try:
-                beside = _in_processes(pool, groups, parts, more, queue, signs)
-                cells_of_pool = [
-                    pool.submit(_cell_to_file, cell, parts, file, more, beside.get(group(cell), ()), queue)
-                    for cell, file in missing
-                ]
-                _wait_for(cells_of_pool, queue, signs)
+                _run_in_pool(pool, missing, parts, more, groups, queue, signs)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 for process in multiprocessing.active_children():
@@ -219,16 +215,62 @@ def _run_cells(
     return _read(files)
 
 
-def _wait_for(futures: Iterable[Future[Any]], queue: "Queue[Sign]", signs: _Signs) -> None:
-    """Wait for all, passing on what their processes say; the first failure is raised."""
-    pending = set(futures)
+def _run_in_pool(
+    pool: ProcessPoolExecutor,
+    missing: Sequence[tuple[ExperimentConfig, Path]],
+    parts: Split,
+    more: ExtraAudits,
+    groups: Mapping[str, ExperimentConfig],
+    queue: "Queue[Sign]",
+    signs: _Signs,
+) -> None:
+    """Cells and controls, the longest first; a cell is kept when the controls of its group are known, too."""
+    known: dict[str, dict[Control, ControlRun]] = {key: {} for key in groups}
+    attacked: dict[str, list[tuple[Path, Run, RoundEvaluation]]] = {}
+
+    def keep(key: str) -> None:
+        wanted, controls = (more.controls, known[key]) if key in groups else ((), {})
+        if len(controls) == len(wanted):
+            for file, run, evaluated in attacked.pop(key, []):
+                _write(file, beside_controls(run, evaluated, [controls[control] for control in wanted]))
+
+    def note_control(key: str, run: ControlRun) -> None:
+        known[key][run.control] = run
+        keep(key)
+
+    def note_cell(key: str, file: Path, found: tuple[Run, RoundEvaluation]) -> None:
+        attacked.setdefault(key, []).append((file, *found))
+        keep(key)
+
+    jobs: list[tuple[int, partial[Future[Any]], Callable[[Any], None]]] = [
+        # As long as a cell besides, so that controls are known when cells of their group are done.
+        (
+            _steps(cell) + cell.rounds * (control != "untrained"),
+            partial(pool.submit, _one_control, cell, parts, control, queue),
+            partial(note_control, key),
+        )
+        for key, cell in groups.items()
+        for control in more.controls
+    ]
+    jobs += [
+        # What is guaranteed draws noise and has its mechanism audited.
+        (
+            _steps(cell) + cell.rounds * (cell.privacy.mechanism.unbounded_reason is None),
+            partial(pool.submit, _attacked, cell, parts, file.stem, more, queue),
+            partial(note_cell, group(cell), file),
+        )
+        for cell, file in missing
+    ]
+    longest_first = sorted(jobs, key=lambda job: job[0], reverse=True)
+    notes = {submit(): note for _, submit, note in longest_first}
+    pending = set(notes)
     while pending:
         finished, pending = wait(pending, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
         with suppress(Empty):
             while True:
                 signs.put(queue.get_nowait())
         for future in finished:
-            future.result()
+            notes[future](future.result())
 
 
 @contextmanager
@@ -241,27 +283,6 @@ def _without_main() -> Iterator[None]:
         yield
     finally:
         vars(main).update(hidden)
-
-
-def _in_processes(
-    pool: ProcessPoolExecutor,
-    groups: Mapping[str, ExperimentConfig],
-    parts: Split,
-    more: ExtraAudits,
-    queue: "Queue[Sign]",
-    signs: _Signs,
-) -> dict[str, Sequence[ControlRun]]:
-    """Controls of every group of cells, each control in a process."""
-    futures = {
-        (key, control): pool.submit(_one_control, cell, parts, control, queue)
-        for key, cell in groups.items()
-        for control in more.controls
-    }
-    _wait_for(futures.values(), queue, signs)
-    found: dict[str, list[ControlRun]] = {}
-    for (key, _), future in futures.items():
-        found.setdefault(key, []).append(future.result())
-    return dict(found)
 
 
 def _one_control(cell: ExperimentConfig, parts: Split, control: Control, queue: "Queue[Sign] | _Signs") -> ControlRun:
@@ -290,19 +311,16 @@ def _run_here(
             for key, cell in groups.items()
         }
         for cell, file in missing:
-            _cell_to_file(cell, parts, file, more, beside.get(group(cell), ()), signs)
+            run, evaluated = _attacked(cell, parts, file.stem, more, signs)
+            _write(file, beside_controls(run, evaluated, beside.get(group(cell), ())))
     finally:
         torch.set_num_threads(threads)
 
 
-def _cell_to_file(
-    cell: ExperimentConfig,
-    parts: Split,
-    file: Path,
-    more: ExtraAudits,
-    controls: Sequence[ControlRun],
-    queue: "Queue[Sign] | _Signs",
-) -> None:
+def _attacked(
+    cell: ExperimentConfig, parts: Split, run_name: str, more: ExtraAudits, queue: "Queue[Sign] | _Signs"
+) -> tuple[Run, RoundEvaluation]:
+    """A cell, trained and attacked, and what single users reached."""
     name = cell_name(cell)
 
     def report(t: int, evaluated: object) -> None:
@@ -312,11 +330,16 @@ def _cell_to_file(
     experiment = Experiment(cell, parts)
     result = experiment.run(progress=report)
     queue.put((name, "attacking", 0))
-    run = as_run(experiment.on_host(), result, file.stem, more, controls)
-    partial = file.with_suffix(".partial")
-    partial.write_text(run.model_dump_json(), encoding="utf-8")
-    partial.replace(file)
+    run = as_run(experiment.on_host(), result, run_name, more)
     queue.put((name, "attacked", ATTACKS_AS_ROUNDS))
+    return run, result.selected
+
+
+def _write(file: Path, run: Run) -> None:
+    """A finished cell, whole or not at all."""
+    partial_file = file.with_suffix(".partial")
+    partial_file.write_text(run.model_dump_json(), encoding="utf-8")
+    partial_file.replace(file)
 
 
 def as_run(
@@ -324,7 +347,6 @@ def as_run(
     result: RunResult,
     name: str,
     more: ExtraAudits = ExtraAudits(),
-    controls: Sequence[ControlRun] = (),
 ) -> Run:
     """Attack a finished run and put everything measured into one record."""
     config, state = experiment.config, experiment.config.protocol.state
@@ -343,8 +365,6 @@ def as_run(
         by_canaries, refused = _with_canaries(experiment, more.canaries)
         empirical, undone = empirical + by_canaries, undone + refused
     checks = check_run(experiment, result)
-    beside, without = compared(result.selected, controls)
-    undone = undone + without
     attack_s = time.perf_counter() - started
     trained = experiment.registered.training.step is not None
     costs, selected = result.costs, result.selected
@@ -384,7 +404,6 @@ def as_run(
         checks=checks,
         attributes=attributes,
         links=findings.links,
-        controls=beside,
         ledger=_ledger(result),
         not_run=undone,
         inclusion=0 if experiment.inclusion is None else len(experiment.inclusion),
@@ -401,6 +420,12 @@ def as_run(
         peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         clipped_fraction=result.clipped_fraction,
     )
+
+
+def beside_controls(run: Run, evaluated: RoundEvaluation, controls: Sequence[ControlRun]) -> Run:
+    """A run and the controls that it is compared with, by what single users reached."""
+    beside, without = compared(evaluated, controls)
+    return run.model_copy(update={"controls": beside, "not_run": run.not_run + without})
 
 
 def _with_canaries(experiment: Experiment, k: int) -> tuple[list[EmpiricalRow], list[NotRun]]:

@@ -1,23 +1,31 @@
 """Controls in an audit: run once for all plans of a method, compared user by user, and said in the verdict."""
 
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
+from queue import Queue
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from privfed.audit import grid as audit_grid
 from privfed.audit.config import AuditConfig
-from privfed.audit.controls import compared, first_of_groups, run_controls
-from privfed.audit.grid import not_run, run_audit
+from privfed.audit.controls import ControlRun, compared, first_of_groups, run_controls
+from privfed.audit.grid import ExtraAudits, not_run, run_audit
 from privfed.audit.page import rows
-from privfed.audit.report.records import ControlRow, Interval
+from privfed.audit.report.records import ControlRow, Interval, Run
 from privfed.audit.report.verdict import verdict
-from privfed.data import load, split
+from privfed.data import Split, load, split
+from privfed.evaluation import Metric, RoundEvaluation
 from privfed.experiment import Experiment
 from privfed.privacy import PrivacyPlan
-from privfed.setup.config import AuditTapConfig
+from privfed.setup.config import AuditTapConfig, ExperimentConfig
+from privfed.setup.controls import Control
 
 PLANS = ("none", "clip:clip_norm=1")
+CHOSEN: tuple[Control, ...] = ("untrained", "shuffled")
 
 
 def grid(name: str = "fedmf") -> AuditConfig:
@@ -27,7 +35,7 @@ def grid(name: str = "fedmf") -> AuditConfig:
         plans=tuple(PrivacyPlan.parse(words) for words in PLANS),
         rounds=2,
         canaries=0,
-        controls=("untrained", "shuffled"),
+        controls=CHOSEN,
         taps=AuditTapConfig(users=20, places=("sum",), inclusion=0),
     )
 
@@ -43,6 +51,50 @@ def test_an_audit_has_its_controls_beside_every_plan(tmp_path: Path, monkeypatch
     named = [line["cells"][0] for line in rows.controls(report)]
     assert named == [("The untrained model",), ("Training on shuffled histories",)] * 2
     assert not any(file.suffix != ".json" for file in (tmp_path / "cells").iterdir())
+
+
+class PoolHere(ProcessPoolExecutor):
+    """Whatever it is handed is done at once, in this process."""
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+
+    def submit(self, work: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+        self.order.append(next(str(one) for one in arguments if isinstance(one, str)))
+        future: Future[Any] = Future()
+        future.set_result(work(*arguments))
+        return future
+
+
+def test_processes_begin_with_the_longest_and_cells_have_the_controls_of_their_method(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: SimpleNamespace
+) -> None:
+    plans = (*grid().plans, PrivacyPlan.parse("central-gaussian:noise_multiplier=2,clip_norm=1"))
+    config, values = grid().model_copy(update={"plans": plans}), np.linspace(0, 1, 20)
+    cells, more = config.cells(), ExtraAudits(controls=CHOSEN)
+    metric = Metric(name="ndcg", k=10, value=0.5, lo=0.4, hi=0.6, n_users=20)
+
+    def attacked(cell: ExperimentConfig, *_: Any) -> tuple[Run, RoundEvaluation]:
+        evaluated = RoundEvaluation(0, {}, ("ndcg", 10, values + 0.01 * len(cell.privacy.slug)))
+        return make.run(cell.method_name, "none", 0), evaluated
+
+    def control_of(cell: ExperimentConfig, parts: Split, control: Control, queue: Any) -> ControlRun:
+        return ControlRun(control, metric, values / (1 + CHOSEN.index(control)))
+
+    monkeypatch.setattr(audit_grid, "_attacked", attacked)
+    monkeypatch.setattr(audit_grid, "_one_control", control_of)
+    pool, files = PoolHere(), [tmp_path / f"{cell.method_name} {cell.privacy.slug}.json" for cell in cells]
+    missing, parts = list(zip(cells, files, strict=True)), split(load("synthetic-small"), config.split)
+    signs = audit_grid._Signs(1, 0, None)
+    audit_grid._run_in_pool(pool, missing, parts, more, first_of_groups(cells), Queue(), signs)
+    popular, plain, clipped, noised = (file.stem for file in files)
+    assert pool.order == ["shuffled", noised, "untrained", plain, clipped, popular]
+    first, *rest = (Run.model_validate_json(file.read_text()) for file in files)
+    assert first.controls == []
+    assert [[row.control for row in run.controls] for run in rest] == [[*CHOSEN]] * 3
+    for cell, run in zip(cells[1:], rest, strict=True):
+        above = [row.gain.value for row in run.controls]
+        assert above == pytest.approx([0.01 * len(cell.privacy.slug), 0.01 * len(cell.privacy.slug) + 0.25])
 
 
 def test_controls_are_paired_by_user_and_run_once_for_a_method_and_seed() -> None:
