@@ -27,7 +27,7 @@ from privfed.audit.report.records import (
     Run,
     UtilityCell,
 )
-from privfed.privacy import Mechanism
+from privfed.privacy.mechanisms.registry import protects
 
 PROTECTED_TAPS = ("wire", "support", "sum", "model")
 MAIN_GAMES = ("trained vs never seen", "examined vs rest")
@@ -43,8 +43,7 @@ R = TypeVar("R", AttackRow, AttackCell)
 def is_unprotected(plan: Mapping[str, object]) -> bool:
     """Whether a serialised plan is the one that protects nothing."""
     mechanism = plan.get("mechanism")
-    known = Mechanism.members.get(str(mechanism.get("kind"))) if isinstance(mechanism, dict) else None
-    return known is not None and not known.protects
+    return isinstance(mechanism, dict) and not protects(mechanism.get("kind"))
 
 
 def protected_cells(report: AuditReport) -> list[Cell]:
