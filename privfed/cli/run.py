@@ -257,7 +257,7 @@ def _within(
     """The same run behind a plan for `--epsilon` or `--tiers`, where one is given; noise is sized with the rest."""
     from privfed.setup.target_plan import plan_for_epsilon, plan_for_tiers
 
-    configured = None if config.privacy.mechanism.kind == "unprotected" else config.privacy
+    configured = config.privacy if config.privacy.mechanism.protects else None
     if tiers is not None:
         plan = plan_for_tiers(tiers, config.registered(), population, plan=privacy or configured)
     elif epsilon is not None:

@@ -27,11 +27,11 @@ from privfed.audit.report.records import (
     Run,
     UtilityCell,
 )
+from privfed.privacy.mechanisms.registry import protects
 
 PROTECTED_TAPS = ("wire", "support", "sum", "model")
 MAIN_GAMES = ("trained vs never seen", "examined vs rest")
 """Private items against everything else: training items, or examinations where training items are public."""
-UNPROTECTED = "unprotected"
 EVERYTHING, NEARLY_EVERYTHING = 0.995, 0.95
 """Shares of right guesses that are called so, where popularity explains less."""
 MAX_CELLS = 6
@@ -43,7 +43,7 @@ R = TypeVar("R", AttackRow, AttackCell)
 def is_unprotected(plan: Mapping[str, object]) -> bool:
     """Whether a serialised plan is the one that protects nothing."""
     mechanism = plan.get("mechanism")
-    return isinstance(mechanism, dict) and mechanism.get("kind") == UNPROTECTED
+    return isinstance(mechanism, dict) and not protects(mechanism.get("kind"))
 
 
 def protected_cells(report: AuditReport) -> list[Cell]:

@@ -9,16 +9,18 @@ from privfed.privacy.errors import PlanError
 from privfed.privacy.plan import PrivacyPlan
 
 _PEOPLE = {"laplace": "Laplace", "gaussian": "Gaussian", "dpsgd": "DP-SGD", "dp": "DP"}
-_KNOWN = {"unprotected": "no protection", "none": "no protection"}
 
 
 def mechanism_name(cell: Cell) -> str:
     """What protects the uploads, in two or three words, with its epsilon where it has one."""
     try:
-        preset = PrivacyPlan.from_dict(cell.plan).mechanism.preset
+        mechanism = PrivacyPlan.from_dict(cell.plan).mechanism
     except PlanError:
         return formatting.setting(cell.setting)
-    words = _KNOWN.get(preset) or " ".join(_PEOPLE.get(word, word) for word in preset.split("-"))
+    if mechanism.protects:
+        words = " ".join(_PEOPLE.get(word, word) for word in mechanism.preset.split("-"))
+    else:
+        words = "no protection"
     return f"{words}, epsilon {formatting.epsilon(cell.guarantee.epsilon)}" if cell.guarantee.finite else words
 
 

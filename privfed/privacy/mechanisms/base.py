@@ -76,6 +76,7 @@ class Mechanism(Family):
         noise_setting: setting that `size_noise` finds, which a plan may leave out and give `epsilon` instead; None
             where there is none.
         noise_falls: whether there is less noise the larger that setting is.
+        protects: whether it does anything to an upload, or to what uploads are made of or seen as.
         clipped: what its clip norm bounds, by which a method's default is chosen; None where nothing is clipped.
     """
 
@@ -85,6 +86,7 @@ class Mechanism(Family):
     preset_fields: ClassVar[Mapping[str, Any]] = {}
     noise_setting: ClassVar[str | None] = None
     noise_falls: ClassVar[bool] = False
+    protects: ClassVar[bool] = True
     clipped: ClassVar[Clipped | None] = None
 
     if TYPE_CHECKING:

@@ -47,6 +47,12 @@ def read_mechanism(value: object) -> Mechanism:
     return Mechanism.parse(value)
 
 
+def protects(kind: object) -> bool:
+    """Whether the mechanism of this kind does anything; one that is not installed is taken to."""
+    known = Mechanism.members.get(str(kind))
+    return known is None or known.protects
+
+
 AnyMechanism = Annotated[SerializeAsAny[Mechanism], WrapValidator(lambda value, _: read_mechanism(value))]
 """A registered mechanism, told apart by its `kind`."""
 

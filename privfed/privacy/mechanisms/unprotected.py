@@ -13,6 +13,7 @@ class Unprotected(Mechanism):
     """No protection: uploads, or their exact sum, are released as they are."""
 
     preset: ClassVar[str] = "none"
+    protects: ClassVar[bool] = False
     kind: Literal["unprotected"] = "unprotected"
     release: ReleaseKind = Field(default="individual", description="what the server gets: each upload, or only the sum")
 

@@ -25,6 +25,7 @@ from privfed.guards import ServerGuard
 from privfed.methods.shared.popular_head import POPULARITY, unit_block
 from privfed.privacy import Ledger, PrivacyPlan
 from privfed.privacy.mechanisms.distributed_gaussian import DistributedGaussian
+from privfed.privacy.mechanisms.secure_sum import SecureSum
 from privfed.setup.config import ExperimentConfig
 from secure_agg.masking import Stage
 from secure_agg.primitives.keys import Identity
@@ -201,6 +202,15 @@ def test_a_run_of_popularity_counts_once_and_sends_devices_nothing_of_the_server
     assert (announced["method"], [one["name"] for one in announced["queries"]]) == ("popularity", ["count"])
 
 
+def test_a_plan_of_exact_sums_is_refused_before_anybody_is_asked(people: People, tmp_path: Path) -> None:
+    plan = PrivacyPlan(mechanism=SecureSum(clip_norm=1.0), delta=1e-3)
+    config = ExperimentConfig(data="devices", method={"name": "popularity"}, rounds=1, privacy=plan)
+    frame = pd.DataFrame(index=pd.Index([f"i{n}" for n in range(ITEMS)], name="item"))
+    run = DeviceRun.prepare(config, catalogue_alone(frame, PEOPLE), people.server, tmp_path / "ledger.jsonl")
+    with pytest.raises(NodesError, match="the plan adds no noise"):
+        run.train(people, 1.0)
+
+
 def test_queries_of_two_methods_are_of_no_run(federation: DeviceFederation) -> None:
     (query,) = federation._queries
     both = [query, replace(query, step="count")]
@@ -210,7 +220,7 @@ def test_queries_of_two_methods_are_of_no_run(federation: DeviceFederation) -> N
         both[1].terms  # noqa: B018 (a property that refuses)
 
 
-@pytest.mark.parametrize("change", [{"law": "discrete_gaussian"}, {"bits": 40}])
+@pytest.mark.parametrize("change", [{"law": "discrete_gaussian"}, {"bits": 40}, {"clipping": "per_block"}])
 def test_what_devices_do_not_compute_is_not_announced(federation: DeviceFederation, change: dict[str, object]) -> None:
     with pytest.raises(NodesError, match="devices add Skellam noise"):
         announced_terms(MECHANISM.model_copy(update=change), federation._queries, delta=1e-6, cohort=PEOPLE)

@@ -36,7 +36,7 @@ from privfed.privacy import PlanError
 from secure_agg.masking import MaskingServer, Terms
 from secure_agg.primitives.keys import SIGNATURE_BYTES
 from tests.engines.nodes.conftest import OPEN
-from tests.engines.nodes.hostile.liars import LIAR, NAME, Server, counts
+from tests.engines.nodes.hostile.liars import LIAR, NAME, Server, counts, told
 
 SHARES = "distributed-gaussian:noise_multiplier=1.0,clip_norm=1.0,n_min_honest=20"
 
@@ -454,7 +454,7 @@ def test_no_second_unmask_and_no_weaker_terms(federation: Callable[..., Any]) ->
         whole.receive(seat, to(seat, "train.share", {"roster": roster}).arrays["shares"].tobytes())
     for seat, delivery in whole.advance().items():
         whole.receive(seat, to(seat, "train.check", {"delivery": delivery}).arrays["check"].tobytes())
-    whole.bind(bytes.fromhex(counts(f).common_digest()))
+    whole.bind(bytes.fromhex(told(counts(f), announced).common_digest()))
     for seat, go_ahead in whole.advance().items():
         asked = counts(f, members=f.shards[seat])
         wrong = counts(f, members=f.shards[seat], schema={COUNTS: Block((69,))})

@@ -95,11 +95,8 @@ class DeviceRun:
         Raises:
             TooFewClientsError: too few agreed or stayed; what was opened before stays opened and counted.
         """
-        plan = self.guard.plan
-        assert isinstance(plan.mechanism, DistributedGaussian)
-        terms = announced_terms(
-            plan.mechanism, self.queries, delta=plan.delta, cohort=len(self.party.federation.organisations)
-        )
+        plan, cohort = self.guard.plan, len(self.party.federation.organisations)
+        terms = announced_terms(plan.mechanism, self.queries, delta=plan.delta, cohort=cohort)
         federation = DeviceFederation(transport, self.party, self.guard, terms, self.queries, timeout)
         federation.announce()
         self.assembly.server.round(federation, 0)

@@ -12,7 +12,7 @@ from privfed.guards.ring_code import RingCode
 from privfed.methods.popularity import COUNT, COUNTS
 from privfed.methods.private_gram.queries import AGAIN, GRAM
 from privfed.methods.shared.popular_head import HEAD, POPULARITY, SCALE, SHARES
-from privfed.privacy.mechanisms.distributed_gaussian import DistributedGaussian
+from privfed.privacy.mechanisms.base import Mechanism
 from secure_agg.noise.rdp import skellam_rdp
 
 Terms = dict[str, JsonValue]
@@ -79,9 +79,7 @@ def device_epsilon(queries: Sequence[DeviceQuery], delta: float) -> float:
     return max(float(np.min(epsilons)), 0.0)
 
 
-def announced_terms(
-    mechanism: DistributedGaussian, queries: Sequence[DeviceQuery], *, delta: float, cohort: int
-) -> Terms:
+def announced_terms(mechanism: Mechanism, queries: Sequence[DeviceQuery], *, delta: float, cohort: int) -> Terms:
     """Terms of a run of one round.
 
     Args:
@@ -93,21 +91,22 @@ def announced_terms(
     Raises:
         NodesError: devices do not compute it.
     """
-    if mechanism.law != "skellam" or mechanism.bits > LARGEST_RING or mechanism.clipping != "flat":
+    masking, shares, noised = mechanism.masking, mechanism.noise_shares, queries[0].code.distributed
+    if masking is None or shares is None or noised is None:
+        raise NodesError("the plan adds no noise: devices take part under shares of noise only")
+    flat = mechanism.clip is not None and mechanism.clip.per_block is None
+    if shares.law != "skellam" or masking.bits > LARGEST_RING or not flat:
         raise NodesError(
             f"devices add Skellam noise in rings of at most {LARGEST_RING} bits, under one clip norm, and the plan has "
-            f"law = {mechanism.law}, bits = {mechanism.bits}, clipping = {mechanism.clipping}"
+            f"law = {shares.law}, bits = {masking.bits}, clipping = {'flat' if flat else 'per_block'}"
         )
     asked = {query.step for query in queries}
     name = next((name for name, steps in STEPS.items() if asked <= steps.keys()), None)
     if name is None:
         raise NodesError(f"no method has the steps {', '.join(sorted(asked))}: run {' or '.join(STEPS)}")
-    noised = queries[0].code.distributed
-    if noised is None:
-        raise NodesError("the plan adds no noise: devices take part under shares of noise only")
     return {
-        "format": FORMAT, "method": name, "law": mechanism.law, "beta": noised.event().beta, "rounds": 1,
-        "clip_norm": mechanism.clip_norm, "delta": delta, "min_honest": mechanism.n_min_honest,
-        "colluding": mechanism.colluding, "cohort": cohort, "bits": mechanism.bits,
+        "format": FORMAT, "method": name, "law": shares.law, "beta": noised.event().beta, "rounds": 1,
+        "clip_norm": masking.clip_norm, "delta": delta, "min_honest": shares.min_honest,
+        "colluding": shares.colluding, "cohort": cohort, "bits": masking.bits,
         "queries": [query.terms for query in queries],
     }  # fmt: skip
