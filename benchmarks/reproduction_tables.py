@@ -246,6 +246,20 @@ def controls() -> list[str]:
     )
 
 
+def open_settings() -> list[str]:
+    """What a preset could be where its paper is silent, by validation."""
+    rows = [
+        [
+            row["row"],
+            f"{row['user_lr_factor']:g}",
+            f"{row['initial_scale']:g}",
+            *(f"{100 * row[f'{which} hr@10']:.1f}" for which in ("best", "last")),
+        ]
+        for row in results("open_settings")
+    ]
+    return table(["row", "factor of both rates", "initial scale", "validation HR@10, best round", "last"], rows)
+
+
 def dfmr_films() -> list[str]:
     """Ratings of 4 and more as purchases."""
     runs, rows = grouped(results("dfmr_quality_ml-100k-behaviours")["runs"], "variant"), []

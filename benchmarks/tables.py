@@ -139,6 +139,7 @@ TABLES = (
         ("feddae_personalisation_ml-100k",),
     ),
     Table("results/papers/gpfedrec.md", "controls", reproduction_tables.controls, ("controls",)),
+    Table("results/papers/gpfedrec.md", "open settings", reproduction_tables.open_settings, ("open_settings",)),
     Table(
         "results/papers/feddae.md",
         "gates by activity",
