@@ -50,6 +50,7 @@ class FedMFTraining(TableTraining):
     """Item vectors are averaged; user vectors stay on their devices."""
 
     clients = FedMFClients
+    chunk = 128
 
 
 METHOD = Method(

@@ -69,6 +69,7 @@ class PFedRecTraining(TableTraining):
     """Item tables are averaged; heads stay on their devices."""
 
     clients = PFedRecClients
+    chunk = 128
 
 
 METHOD = Method(
