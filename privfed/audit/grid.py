@@ -232,7 +232,7 @@ def _run_in_pool(
         wanted, controls = (more.controls, known[key]) if key in groups else ((), {})
         if len(controls) == len(wanted):
             for file, run, evaluated in attacked.pop(key, []):
-                _write(file, beside_controls(run, evaluated, [controls[control] for control in wanted]))
+                _write(file, with_controls(run, evaluated, [controls[control] for control in wanted]))
 
     def note_control(key: str, run: ControlRun) -> None:
         known[key][run.control] = run
@@ -312,7 +312,7 @@ def _run_here(
         }
         for cell, file in missing:
             run, evaluated = _attacked(cell, parts, file.stem, more, signs)
-            _write(file, beside_controls(run, evaluated, beside.get(group(cell), ())))
+            _write(file, with_controls(run, evaluated, beside.get(group(cell), ())))
     finally:
         torch.set_num_threads(threads)
 
@@ -422,7 +422,7 @@ def as_run(
     )
 
 
-def beside_controls(run: Run, evaluated: RoundEvaluation, controls: Sequence[ControlRun]) -> Run:
+def with_controls(run: Run, evaluated: RoundEvaluation, controls: Sequence[ControlRun]) -> Run:
     """A run and the controls that it is compared with, by what single users reached."""
     beside, without = compared(evaluated, controls)
     return run.model_copy(update={"controls": beside, "not_run": run.not_run + without})
