@@ -251,8 +251,7 @@ def open_settings() -> list[str]:
     rows = [
         [
             row["row"],
-            f"{row['user_lr_factor']:g}",
-            f"{row['initial_scale']:g}",
+            *(f"{row[name]:g}" if name in row else "" for name in ("user_lr_factor", "initial_scale")),
             *(f"{100 * row[f'{which} hr@10']:.1f}" for which in ("best", "last")),
         ]
         for row in results("open_settings")

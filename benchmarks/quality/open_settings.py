@@ -2,9 +2,9 @@
 
     python -m benchmarks.quality.open_settings
 
-Every row is a run of a row of GPFedRec's table 3 on MovieLens-100K as its paper evaluates, with other values of what
-neither the paper nor its released code says for this method: the best HR@10 of all rounds on the validation part, and
-that of the last round. One seed; nothing is tested. The preset takes the best; results go to
+Every run repeats a method of GPFedRec's table 3 on MovieLens-100K as the paper evaluates it, with other values of what
+neither the paper nor its released code says. Kept are HR@10 on the validation part in the best round and in the last,
+with popularity beside them. One seed; nothing is tested. The preset takes the best; results go to
 `benchmarks/results/open_settings.json`.
 """
 
@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from benchmarks import harness
-from benchmarks.quality.paper_cells import Cell, gpfedrec
+from benchmarks.quality.paper_cells import POPULARITY, Cell, gpfedrec
 from benchmarks.quality.paper_runs import Run, config_of
 from privfed.data import Split, load, split
 from privfed.evaluation import RoundEvaluation
@@ -21,12 +21,13 @@ from privfed.experiment import Experiment
 Values = Mapping[str, float]
 
 TRIED: Mapping[str, Sequence[Values]] = {
+    POPULARITY: [{}],
     "FedLightGCN": [
         {"user_lr_factor": factor, "item_lr_factor": factor, "initial_scale": scale}
         for factor, scale in ((80.0, 1.0), (8.0, 0.1), (3.0, 0.1), (1.0, 0.1), (1.0, 1.0), (0.3, 0.1))
     ],
 }
-"""Row -> values; the first are those of GPFedRec's own vectors."""
+"""Row -> values; the first of Fed-LightGCN are those of GPFedRec's own vectors."""
 
 
 def cell_of(row: str) -> Cell:

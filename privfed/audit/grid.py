@@ -4,6 +4,7 @@ Cells run in worker processes, one thread each. A finished cell is kept in the o
 killed continues where it stopped. Popularity is always a row.
 """
 
+import math
 import multiprocessing
 import os
 import platform
@@ -224,7 +225,7 @@ def _run_in_pool(
     queue: "Queue[Sign]",
     signs: _Signs,
 ) -> None:
-    """Cells and controls, the longest first; a cell is kept when the controls of its group are known, too."""
+    """Controls and then cells, the longest first; a cell is kept when the controls of its group are known, too."""
     known: dict[str, dict[Control, ControlRun]] = {key: {} for key in groups}
     attacked: dict[str, list[tuple[Path, Run, RoundEvaluation]]] = {}
 
@@ -242,10 +243,10 @@ def _run_in_pool(
         attacked.setdefault(key, []).append((file, *found))
         keep(key)
 
-    jobs: list[tuple[int, partial[Future[Any]], Callable[[Any], None]]] = [
-        # As long as a cell besides, so that controls are known when cells of their group are done.
+    jobs: list[tuple[float, partial[Future[Any]], Callable[[Any], None]]] = [
+        # Ahead of all cells: an audit that is killed loses no more of these than it has processes.
         (
-            _steps(cell) + cell.rounds * (control != "untrained"),
+            math.inf,
             partial(pool.submit, _one_control, cell, parts, control, queue),
             partial(note_control, key),
         )

@@ -66,7 +66,7 @@ class PoolHere(ProcessPoolExecutor):
         return future
 
 
-def test_processes_begin_with_the_longest_and_cells_have_the_controls_of_their_method(
+def test_controls_come_first_and_then_the_longest_and_cells_have_the_controls_of_their_method(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: SimpleNamespace
 ) -> None:
     plans = (*grid().plans, PrivacyPlan.parse("central-gaussian:noise_multiplier=2,clip_norm=1"))
@@ -88,7 +88,7 @@ def test_processes_begin_with_the_longest_and_cells_have_the_controls_of_their_m
     signs = audit_grid._Signs(1, 0, None)
     audit_grid._run_in_pool(pool, missing, parts, more, first_of_groups(cells), Queue(), signs)
     popular, plain, clipped, noised = (file.stem for file in files)
-    assert pool.order == ["shuffled", noised, "untrained", plain, clipped, popular]
+    assert pool.order == [*CHOSEN, noised, plain, clipped, popular]
     first, *rest = (Run.model_validate_json(file.read_text()) for file in files)
     assert first.controls == []
     assert [[row.control for row in run.controls] for run in rest] == [[*CHOSEN]] * 3

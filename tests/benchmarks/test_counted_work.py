@@ -52,11 +52,11 @@ def test_no_formula_counts_more_than_is_done(
     settings: dict[str, Any],
     share: float,
 ) -> None:
-    def both_halves(rows: Any) -> Any:
+    def whole_gram(rows: Any) -> Any:
         seen = torch.from_numpy(rows)
         return (seen.T @ seen).triu().numpy()
 
-    monkeypatch.setattr(symmetric, "upper_gram", both_halves)
+    monkeypatch.setattr(symmetric, "upper_gram", whole_gram)
     run = watched(name, 64, products, **settings)
     e = run.experiment
     phases = work.counted(name, e.config.settings(), e.trained.train, e.server)

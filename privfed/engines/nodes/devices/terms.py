@@ -93,7 +93,10 @@ def announced_terms(mechanism: Mechanism, queries: Sequence[DeviceQuery], *, del
     """
     masking, shares, noised = mechanism.masking, mechanism.noise_shares, queries[0].code.distributed
     if masking is None or shares is None or noised is None:
-        raise NodesError("the plan adds no noise: devices take part under shares of noise only")
+        raise NodesError(
+            f"the plan is {mechanism.label}, which adds no shares of noise, and devices take part under these only: "
+            "choose distributed-gaussian"
+        )
     flat = mechanism.clip is not None and mechanism.clip.per_block is None
     if shares.law != "skellam" or masking.bits > LARGEST_RING or not flat:
         raise NodesError(
