@@ -8,6 +8,9 @@ first round is timed by itself, as it fills caches and buffers; then come up to 
 
 Memory is the largest resident set of the process (`VmHWM`, Linux): after the libraries are imported, after data and
 both sides are there, and at the end.
+
+Where a round's work is counted, what the machine can do is measured in the same process after its rounds: a machine's
+speed can change by half within an hour, and a limit has to change with it.
 """
 
 import json
@@ -24,6 +27,7 @@ import torch
 
 from benchmarks.harness import memory
 from benchmarks.running import simulation_of
+from benchmarks.speed.suite import rates
 from benchmarks.speed.suite.work import counted
 from privfed.data import Histories, Split, SplitSpec, load, split
 from privfed.engines.simulation import Simulation
@@ -133,6 +137,8 @@ def measured(case: dict[str, Any]) -> dict[str, Any]:
     most, seconds = case.get("rounds", ROUNDS), case.get("seconds", SECONDS)
     running = Running(config, parts)
     held = memory("VmRSS")
+    train, e = parts.train, running.experiment
+    work = None if "privacy" in case else counted(case["method"], config.settings(), train, e.server)
     first = running.round()
     rounds, began = [], time.process_time()
     if again or not case.get("warm", 1):
@@ -143,8 +149,8 @@ def measured(case: dict[str, Any]) -> dict[str, Any]:
         if again:
             running = Running(config, parts)
         rounds.append(running.round())
-    train, e = parts.train, running.experiment
-    plain = "privacy" not in case
+    # Before the rates are measured, which takes memory of its own.
+    peak = memory("VmHWM")
     row = {name: statistics.median(r[name] for r in rounds) for name in first}
     return row | {
         "cpu_s_least": min(r["cpu_s"] for r in rounds),
@@ -155,9 +161,10 @@ def measured(case: dict[str, Any]) -> dict[str, Any]:
         "pairs": len(train),
         "imported_bytes": imported,
         "held_bytes": held,
-        "peak_bytes": memory("VmHWM"),
+        "peak_bytes": peak,
         **accelerator_memory(config.device),
-        "work": counted(case["method"], config.settings(), train, e.server) if plain else None,
+        "work": work,
+        "rates": rates.limits() if work else None,
         "once": again,
     }
 

@@ -51,7 +51,7 @@ class Page:
     def __init__(self, file: Mapping[str, Any], charts: Path | None) -> None:
         self.machine, self.kept, self.charts = file["sessions"][-1]["machine"], file["results"], charts
         rates = self.kept.get("rates", {}).get("one thread", {})
-        self.rates: Row | None = rates if "limits" in rates else None
+        self.rates: Row | None = rates if "products" in rates else None
 
     def lines(self) -> Iterator[str]:
         """Every section that there are results for."""
@@ -145,8 +145,9 @@ class Page:
         rows += [[f"AES-128, {name}", f"{rate / 1e9:.2f} GB/s"] for name, rate in self.rates["ciphers"].items()]
         yield from table(["one thread, float32 where nothing is said", "rate"], rows)
         yield (
-            "A round's limit is the least time that its counted work can take at the best of these rates: the sum over "
-            "its phases of the largest of operations, bytes and cipher bytes, each over its rate. Counted are:"
+            "A round's limit is the least time that its counted work can take: the sum over its phases of the largest "
+            "of operations, bytes and cipher bytes, each over its rate, of a square product, the triad and one long "
+            "call of AES, as measured in the same process beside the round. Counted are:"
         )
         yield ""
         yield from (f"- {name}: {formula}." for name, formula in FORMULAS.items())
@@ -160,9 +161,8 @@ class Page:
         yield ""
 
     def _limit(self, row: Row) -> float | None:
-        if self.rates is None or not row.get("work") or "privacy" in row:
-            return None
-        return least_seconds(row["work"], self.rates["limits"])
+        """The limit of a row whose work was counted, at the rates that were measured beside it."""
+        return least_seconds(row["work"], row["rates"]) if row.get("work") and row.get("rates") else None
 
     def _rounds(self) -> Iterator[str]:
         for data, name in cases.NAMES.items():

@@ -155,9 +155,7 @@ def _epoch(
         while row < len(owner) and owner[row] == c:
             row += 1
         if changes:
-            for r in range(begin, row):
-                for j in range(dim):
-                    table[r, j] = start[started[r], j]
+            _read(table[begin:row], start, started[begin:row])
         while first < end:
             last = min(first + batch_size, end)
             # float32 constants: a plain float would lift the arithmetic of the whole batch to float64.
@@ -179,12 +177,37 @@ def _epoch(
             _move(table, at, slopes, lr_items, old)
             first = last
         if changes:
-            for r in range(begin, row):
-                for j in range(dim):
-                    table[r, j] -= start[started[r], j]
+            _subtract(table[begin:row], start, started[begin:row])
 
 
-# A function of its own for each loop over a batch: the compiler then knows that no other array moves in it.
+# A function of its own for each loop over rows, which are taken before they are read: the compiler then knows that no
+# other array moves in it, and takes a third of the time.
+@compiled
+def _read(
+    table: Float32[np.ndarray, "rows dim"],
+    start: Float32[np.ndarray, "items dim"],
+    started: Int64[np.ndarray, " rows"],
+) -> None:
+    """Every row as it starts."""
+    for r in range(len(table)):
+        row, origin = table[r], start[started[r]]
+        for j in range(len(row)):
+            row[j] = origin[j]
+
+
+@compiled
+def _subtract(
+    table: Float32[np.ndarray, "rows dim"],
+    start: Float32[np.ndarray, "items dim"],
+    started: Int64[np.ndarray, " rows"],
+) -> None:
+    """By how much every row has moved."""
+    for r in range(len(table)):
+        row, origin = table[r], start[started[r]]
+        for j in range(len(row)):
+            row[j] -= origin[j]
+
+
 @compiled(reassociate=True)
 def _slopes(
     table: Float32[np.ndarray, "rows dim"],
