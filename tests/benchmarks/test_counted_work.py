@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.speed.suite import work
 from privfed.methods.fair import kernel
 from privfed.methods.hetefedrec import kernel as nested
+from privfed.methods.shared import linear_epoch
 from privfed.updates import symmetric
 
 EPOCH = {"dim": 16, "hidden": [16, 8], "batch_size": 32}
@@ -62,6 +63,44 @@ def test_no_formula_counts_more_than_is_done(
     phases = work.counted(name, e.config.settings(), e.trained.train, e.server)
     counted = sum(phase["flops"] for phase in phases)
     assert share * run.watcher.get_total_flops() <= counted <= run.watcher.get_total_flops()
+
+
+@pytest.mark.parametrize(("name", "passes"), [("fedmf", 3), ("pfedrec", 4)])
+def test_the_formula_of_linear_heads_counts_what_their_kernel_does(
+    watched: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, name: str, passes: int
+) -> None:
+    """The loop over clients runs as Python, and every pass over the rows of a batch is counted as it is called."""
+    passed: list[int] = []
+    touched: list[int] = []
+
+    def counting(what: str, into: list[int], size: Callable[..., int]) -> None:
+        function = getattr(linear_epoch, what)
+
+        def counted(table: Any, *others: Any) -> Any:
+            into.append(size(table, *others))
+            return function(table, *others)
+
+        monkeypatch.setattr(linear_epoch, what, counted)
+
+    monkeypatch.setattr(linear_epoch, "_epoch", linear_epoch._epoch.py_func)
+    for what in ("_slopes", "_gradient", "_move"):
+        # A multiplication and an addition for every number of the batch's rows.
+        counting(what, passed, lambda table, place, *others: 2 * len(place) * table.shape[1])
+    counting("_read", touched, lambda table, *others: table.nbytes)
+
+    @contextmanager
+    def from_here() -> Iterator[None]:
+        passed.clear()
+        touched.clear()
+        yield
+
+    e = watched(name, 64, from_here, dim=16, batch_size=7).experiment
+    _, train, updates = work.counted(name, e.config.settings(), e.trained.train, e.server)
+    # Six items and four negatives each: five batches, the last one of two samples.
+    assert len(passed) == 64 * 5 * passes
+    assert train["flops"] == sum(passed)
+    # Rows are written by a client and read by the sum.
+    assert updates["moved"] == pytest.approx(2 * sum(touched), rel=0.02)
 
 
 @pytest.mark.parametrize(

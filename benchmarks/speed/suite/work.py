@@ -43,8 +43,8 @@ class Phase:
 
 
 FORMULAS = {
-    "fedmf": "train 7 S d operations (logits, both gradients, the step of a row); 8 T d bytes of updates",
-    "pfedrec": "train 9 S d operations (logits before and after the head's step, both gradients, the step of a row); "
+    "fedmf": "train 6 S d operations (logits, the gradient of the head, the step of a row); 8 T d bytes of updates",
+    "pfedrec": "train 8 S d operations (logits before and after the head's step, its gradient, the step of a row); "
     "8 T d bytes of updates",
     "fedncf": "train 6 S a operations, a the weights behind the item's half of the perceptron; 8 T d bytes of updates, "
     "16 bytes per weight of a client's perceptron",
@@ -234,8 +234,8 @@ def _private_gram(settings: Any, train: Histories, server: Any) -> list[Phase]:
 
 
 _FORMULAS: dict[str, Callable[[Any, Histories, Any], list[Phase] | None]] = {
-    "fedmf": _linear(7),
-    "pfedrec": _linear(9),
+    "fedmf": _linear(6),
+    "pfedrec": _linear(8),
     "fedncf": _fedncf,
     "gpfedrec": _gpfedrec,
     "fedvae": _autoencoder,
