@@ -25,17 +25,16 @@ from benchmarks.harness import RESULTS, ROOT, results
 from benchmarks.markdown import table
 from benchmarks.quality import defaults
 from benchmarks.quality.defaults import ASIDE, CATALOGUES
+from benchmarks.quality.paper_cells import PAPERS as LISTED
+from benchmarks.quality.paper_cells import POPULARITY, SEEDS, expected_minutes
 from privfed.methods.registry import entries
 
 FOLDER = ROOT / "benchmarks" / "papers"
 PAPERS = ("gpfedrec", "hetefedrec", "feddae", "fair", "dfmr")
 STATUSES = ("run whole", "in part", "open", "impossible")
-SEEDS = 3
-"""Of every row, for a result to be run whole."""
 NEAR = 0.1
 """A number is met where ours differs from it by no more than this share of it."""
 PROTOCOLS = ("published", "honest")
-POPULARITY = "popularity"
 OF_THEIR_OWN = (
     ("hetefedrec", "hetefedrec_table_ncf", ("table-2", "table-4"), "MovieLens-1M", "Fed-NCF: "),
     ("hetefedrec", "hetefedrec_table_lightgcn", ("table-2", "table-4"), "MovieLens-1M", "Fed-LightGCN: "),
@@ -115,14 +114,40 @@ def index() -> list[str]:
             one["status"],
             _share(rows_run(known, one, mine)),
             _share(numbers_met(one, mine)),
+            hours_left(known["paper"], one, mine),
             "; ".join(filter(None, (one["found"], one["reason"]))),
         ]
         for known, runs in _with_runs()
         for one in known["results"]
         for mine in [_of(one, runs)]
     ]
-    heads = ["paper", "result", "what it shows", "status", "rows", "met", "what came out, and what is missing"]
-    return table(heads, rows, "llllrrl")
+    heads = ["paper", "result", "what it shows", "status", "rows", "met", "left", "what came out, and what is missing"]
+    return table(heads, rows, "llllrrrl")
+
+
+def hours_left(name: str, one: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> str:
+    """CPU-hours of the runs that a result lacks for `SEEDS` seeds of every row, of those that the queue has.
+
+    Rows whose cost is not known are taken to cost what the others of the result on that data set do.
+    """
+    if runs_file(name) not in one["files"]:
+        return ""
+    seeds = Counter((run["data"].partition(" (")[0], run["row"]) for run in runs)
+    timed = results("paper_costs")
+    lacking: dict[str, list[tuple[int, float | None]]] = {}
+    for cell in LISTED[name]():
+        missing = (1 if cell.row == POPULARITY else SEEDS) - seeds[cell.data.name, cell.row]
+        if cell.result == one["id"] and cell.by == "published" and missing > 0:
+            minutes = expected_minutes(cell, results(runs_file(name)), timed)
+            lacking.setdefault(cell.data.here, []).append((missing, minutes))
+    hours = 0.0
+    for found in lacking.values():
+        known = [minutes for _, minutes in found if minutes is not None]
+        if not known:
+            return "not timed"
+        usual = statistics.fmean(known)
+        hours += sum(missing * (usual if minutes is None else minutes) for missing, minutes in found) / 60
+    return f"{hours:.1f} h" if lacking else ""
 
 
 def rows_run(known: Mapping[str, Any], one: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> tuple[int, int]:

@@ -5,6 +5,7 @@ the presets `NAME:published`, changed where a row says so. Methods that are not 
 method does not take (yet), are skipped by name when the runner comes to them.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +17,10 @@ from privfed.setup.controls import CONTROLS, Control
 NEWEST_LAST = SplitSpec()
 NEWEST = SplitSpec(ties="earlier_row_is_newer")
 POPULARITY = "popularity"
+SEEDS = 3
+"""Of every row."""
+EXPECTED = {("gpfedrec", "ml-1m"): 265.0, ("gpfedrec", "lastfm-2k-tags"): 110.0}
+"""(method, data set) -> CPU-minutes of 100 rounds, where two rounds take too long to time: the graph of users."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,20 @@ class Cell:
     def key(self, seed: int) -> str:
         """Name of a run."""
         return " / ".join((self.result, self.data.here, self.row, self.by, str(seed)))
+
+    @property
+    def cost_key(self) -> str:
+        """What its cost depends on."""
+        return " / ".join((self.data.here, self.by, str(self.rounds), json.dumps(self.method, sort_keys=True)))
+
+
+def expected_minutes(cell: Cell, ran: Mapping[str, Any], timed: Mapping[str, float]) -> float | None:
+    """CPU-minutes of one more run: as its other seeds took, by `EXPECTED`, or as two rounds were timed; or unknown."""
+    others: list[float] = [ran[cell.key(seed)]["cpu_s"] for seed in range(SEEDS) if cell.key(seed) in ran]
+    if others:
+        return sum(others) / len(others) / 60
+    known = EXPECTED.get((str(cell.method["name"]).partition(":")[0], cell.data.here))
+    return timed.get(cell.cost_key) if known is None else known
 
 
 def rows(*names: str, **settings: Any) -> dict[str, dict[str, Any]]:

@@ -8,13 +8,12 @@ A cell is a row of a table on a data set under a protocol (`paper_cells.py`); a 
 in `benchmarks/results/paper_<paper>.json` are not repeated, so a queue that was killed goes on, several queues may
 write to one file, and a run that another table has already is copied. Cells come in the order of what they are worth:
 main tables first, small data sets first. `--plan` prints what is missing with its CPU-minutes, as two timed rounds and
-an evaluation have them (or `EXPECTED`), kept beside the results in `estimates`; `--budget` takes what fits into so
-many. Cells whose method is not registered, or does not take their settings, are named and skipped. One process, one
+an evaluation have them (or `EXPECTED`), kept in `benchmarks/results/paper_costs.json`; `--budget` takes what fits into
+so many. Cells whose method is not registered, or does not take their settings, are named and skipped. One process, one
 thread; every run keeps its command, commit and CPU-seconds.
 """
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from functools import cache
 from typing import Any
 
 from benchmarks import harness
-from benchmarks.quality.paper_cells import PAPERS, POPULARITY, Cell, Data
+from benchmarks.quality.paper_cells import PAPERS, POPULARITY, Cell, Data, expected_minutes
 from privfed.data import Split, load, split
 from privfed.evaluation import EvaluationResult, Part, RoundEvaluation
 from privfed.experiment import Experiment
@@ -32,8 +31,6 @@ from privfed.methods.registry import entries
 from privfed.privacy import PrivacyPlan, configure
 from privfed.setup.config import ExperimentConfig, TapConfig
 
-EXPECTED = {("gpfedrec", "ml-1m"): 265.0, ("gpfedrec", "lastfm-2k-tags"): 110.0}
-"""(method, data set) -> CPU-minutes of 100 rounds, where two rounds take too long to time: the graph of users."""
 METRICS = {"hr": "HR", "ndcg": "NDCG", "recall": "recall", "precision": "precision", "mrr": "MRR"}
 
 
@@ -213,24 +210,23 @@ def _last_round(config: ExperimentConfig, parts: Split, *, evaluated: bool, roun
 
 
 class Costs:
-    """Estimated CPU-minutes of every cell, kept in a file so that they are measured once."""
+    """Estimated CPU-minutes of every cell, kept in a file so that they are measured once.
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.file = options.out / "estimates" / "paper_costs.json"
-        self._known: dict[str, float] = json.loads(self.file.read_text()) if self.file.exists() else {}
+    Args:
+        options: parsed by the harness.
+        records: what was run, by paper.
+    """
+
+    def __init__(self, options: argparse.Namespace, records: Mapping[str, harness.Record]) -> None:
+        self._record, self._records = harness.Record("paper_costs", options, {}), records
 
     def minutes(self, run: Run) -> float:
         """Of one run."""
-        cell = run.cell
-        expected = EXPECTED.get((str(cell.method["name"]).partition(":")[0], cell.data.here))
-        if expected is not None:
-            return expected
-        key = " / ".join((cell.data.here, cell.by, str(cell.rounds), json.dumps(cell.method, sort_keys=True)))
-        if key not in self._known:
-            self._known[key] = round(timed(run), 2)
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            self.file.write_text(json.dumps(self._known, indent=1) + "\n")
-        return self._known[key]
+        known = expected_minutes(run.cell, self._records[run.cell.paper].results, self._record.results)
+        if known is None:
+            known = round(timed(run), 2)
+            self._record.put(known, run.cell.cost_key)
+        return known
 
 
 def affordable(missing: Sequence[Run], price: Callable[[Run], float], budget: float) -> Iterator[tuple[Run, float]]:
@@ -269,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.plan or options.budget is not None:
         budget = float("inf") if options.budget is None else options.budget
         priced = []
-        for run, minutes in affordable(missing, Costs(options).minutes, budget):
+        for run, minutes in affordable(missing, Costs(options, records).minutes, budget):
             priced.append((run, minutes))
             if options.plan:
                 print(f"{minutes:8.2f} CPU-min  {run.cell.paper} / {run.key}", flush=True)

@@ -1,6 +1,7 @@
 """The queue of the papers' runs: its cells are rows of the index, it resumes, and it stays in its budget."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,29 @@ def test_a_run_that_is_refused_keeps_its_reason() -> None:
     row = paper_runs.measured(Run(refused, 0), "command")
     assert row["metrics"] == {}
     assert "use 1 to 2, a weaker compression" in row["failed"]
+
+
+def test_the_index_adds_up_what_the_runs_that_are_missing_would_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ran(row: str, seed: int) -> dict[str, object]:
+        return {"result": "table-3", "data": "Small", "row": row, "seed": seed}
+
+    one = {"id": "table-3", "files": ["paper_gpfedrec"]}
+    listed = [replace(cell(name, name), by="published") for name in ("popularity", "fedmf", "fedncf", "pfedrec")]
+    fedmf, fedncf = listed[1:3]
+    files = {"paper_gpfedrec": {fedmf.key(0): {"cpu_s": 3600.0}}, "paper_costs": {fedncf.cost_key: 30.0}}
+    monkeypatch.setattr(paper_tables, "LISTED", {"gpfedrec": lambda: listed})
+    monkeypatch.setattr(paper_tables, "results", files.__getitem__)
+    runs = [ran("popularity", 0), ran("fedmf", 0), ran("fedncf", 1)]
+    # FedMF as its other seed, FedNCF as timed, and PFedRec, which was never timed, as their mean.
+    assert paper_tables.hours_left("gpfedrec", one, runs) == f"{2 * 1 + 2 * 0.5 + 3 * 0.75:.1f} h"
+    assert (
+        paper_tables.hours_left(
+            "gpfedrec",
+            one,
+            [ran(name, seed) for name in ("popularity", "fedmf", "fedncf", "pfedrec") for seed in range(3)],
+        )
+        == ""
+    )
+    monkeypatch.setattr(paper_tables, "LISTED", {"gpfedrec": lambda: [listed[3]]})
+    assert paper_tables.hours_left("gpfedrec", one, []) == "not timed"
+    assert paper_tables.hours_left("gpfedrec", {"id": "table-3", "files": ["of its own"]}, []) == ""
