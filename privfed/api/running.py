@@ -16,8 +16,9 @@ from privfed.api.tracking import Log, Tracker, chosen, flat, measured
 from privfed.data import Interactions, Split, SplitSpec, default_fields, split
 from privfed.evaluation import HONEST, PAPER, EvaluationError, Protocol, RoundEvaluation
 from privfed.experiment import Experiment
-from privfed.experiment.baseline import gain_over_popularity, held_out, popularity
+from privfed.experiment.baseline import held_out, popularity
 from privfed.experiment.folder import METRICS, FolderRecord, metric_lines, write_claims, write_evaluation, write_text
+from privfed.experiment.gain import gain_over_popularity
 from privfed.guards.client_guard import BrokenUploadError
 from privfed.methods import Method, refreshed
 from privfed.privacy import PrivacyPlan, configure

@@ -66,7 +66,7 @@ from privfed.compute.devices import HOST, usable
 from privfed.data import Interactions, Split, split
 from privfed.evaluation import EvaluationResult, RoundEvaluation
 from privfed.experiment import Experiment, RunResult
-from privfed.experiment.baseline import gain_over_popularity
+from privfed.experiment.gain import gain_over_popularity
 from privfed.privacy.gaussian_dp import squared_mu
 from privfed.setup import our_variant
 from privfed.setup.config import ExperimentConfig

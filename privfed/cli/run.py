@@ -302,15 +302,16 @@ def _tell(
     from privfed.cli import training
     from privfed.cli.closing import closing_lines, next_step
     from privfed.cli.show import beyond_lines, choice_lines, guarantee_box, utility_table
-    from privfed.experiment.baseline import gain_over_popularity, popularity
-    from privfed.experiment.folder import kept_gain, write_evaluation
+    from privfed.experiment.baseline import popularity
+    from privfed.experiment.folder import write_evaluation
+    from privfed.experiment.gain import gain_over_popularity
     from privfed.setup import our_variant
     from privfed.setup.controls import CONTROLS, SILENT
 
     chosen, synthetic = experiment.config, interactions.card.synthetic
     name = chosen.method_name + (f" ({CONTROLS[chosen.control]})" if chosen.control else "")
     popular = popularity(chosen, experiment.parts, result.test)
-    gain = gain_over_popularity(experiment, result.selected) or kept_gain(out, result)
+    gain = gain_over_popularity(experiment, result.selected)
     write_evaluation(out, result, popular, gain, interactions.card, experiment.parts.describe())
     baselines = result.test.baselines if popular is None else {POPULARITY: popular.metrics}
     rounds_done = result.selected.round + 1

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from privfed.compute.processes import ALONE, Processes
 from privfed.evaluation import EvaluationResult, Part, RoundEvaluation
+from privfed.evaluation.result import Ratio
 from privfed.federation import Ranges
 
 _SERVER = "server.safetensors"
@@ -36,15 +37,16 @@ class SavedEvaluation(BaseModel):
 
     round: int
     results: dict[Part, EvaluationResult]
+    gain: Ratio | None = None
 
     @classmethod
     def from_history(cls, history: Sequence[RoundEvaluation]) -> "list[SavedEvaluation]":
         """All evaluated rounds."""
-        return [cls(round=one.round, results=one.results) for one in history]
+        return [cls(round=one.round, results=one.results, gain=one.gain) for one in history]
 
     def evaluation(self) -> RoundEvaluation:
         """The quality after the round."""
-        return RoundEvaluation(self.round, dict(self.results))
+        return RoundEvaluation(self.round, dict(self.results), gain=self.gain)
 
 
 class CheckpointError(ValueError):

@@ -192,6 +192,8 @@ class RoundEvaluation:
         by_user: Name, cut-off and values of the main ranking metric for every test user, ascending, to compare with
             another method user by user; None where ratings are predicted or the round was read from a file, which
             holds no value of a single user.
+        gain: That metric less that of ranking by popularity, paired by user, of the round that would be reported when
+            a checkpoint was written; None of others.
     """
 
     round: int
@@ -199,3 +201,4 @@ class RoundEvaluation:
     by_user: "tuple[MetricName, int, Float64[np.ndarray, 'users']] | None" = field(
         default=None, compare=False, repr=False
     )
+    gain: Ratio | None = field(default=None, compare=False)

@@ -203,19 +203,6 @@ def write_evaluation(
     write_json(folder / EVALUATION, content.model_dump(mode="json"))
 
 
-def kept_gain(folder: Path, result: "RunResult") -> Ratio | None:
-    """The gain that the folder's evaluation has for the round that is reported; None where it has none.
-
-    A round that was read from a checkpoint has no value of a single user, from which a gain could be found again.
-    """
-    try:
-        kept = EvaluationRecord.model_validate_json((folder / EVALUATION).read_bytes())
-    except (OSError, ValueError):  # none there, or damaged, and then it is about to be written anew
-        return None
-    same = (kept.run, kept.selected_round) == (result.config.digest(), result.selected.round)
-    return kept.gain if same else None
-
-
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON file, whole or not at all."""
     write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -15,9 +16,10 @@ from privfed.engines.witness import Witness
 from privfed.evaluation import Part, RoundEvaluation, about_metrics
 from privfed.experiment.alone import train_alone
 from privfed.experiment.evaluation import ExactEvaluation
+from privfed.experiment.gain import PopularityGain
 from privfed.experiment.private_evaluation import FinalQueryRunner
 from privfed.experiment.release_record import ReleaseRecord
-from privfed.experiment.result import RunResult
+from privfed.experiment.result import RunResult, selected
 from privfed.federation import Ranges, StatefulClients
 from privfed.federation.hosted_clients import HostedClients
 from privfed.privacy import Guarantee, Ledger
@@ -76,6 +78,7 @@ class TrainingRun:
         self._releases = ReleaseRecord() if self._private and assembly.config.evaluation.grid else None
         self._witness = self._make_witness()
         self._simulation = self._make_simulation()
+        self._gain = PopularityGain(assembly)
         self._history: list[RoundEvaluation] = []
         self._cpu_seconds, self._wall_seconds = 0.0, 0.0
 
@@ -237,6 +240,7 @@ class TrainingRun:
         if self._directory is None:
             return
         self._transcript.save(self._directory / _TAPS)
+        self._keep_gain(next_round)
         progress = TrainingProgress(
             simulation=self._simulation.progress(),
             ledger=self._ledger.state(),
@@ -245,6 +249,15 @@ class TrainingRun:
         state = all_on_host(self._assembly.server.state())
         saved = Checkpoint(next_round, state, self._private_state(), progress.model_dump(mode="json"))
         saved.save(self._directory / _CHECKPOINT, self._assembly.processes)
+
+    def _keep_gain(self, next_round: int) -> None:
+        """Note what the round gains that would be reported: a checkpoint keeps no value of a single user."""
+        config, history = self._assembly.config, self._history
+        decided = next_round == config.rounds if config.protocol.select == "last" else "valid" in self._parts
+        if history and decided:
+            best = selected(config, history)
+            at = next(place for place, one in enumerate(history) if one is best)
+            history[at] = replace(best, gain=self._gain.paired(best))
 
     def _private_state(self) -> Mapping[str, Ranges]:
         """Committed private tensors; where they live in files, they stay there until they are written."""

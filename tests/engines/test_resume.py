@@ -6,6 +6,7 @@ import torch
 from privfed.engines.checkpoint import Checkpoint, CheckpointError
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
+from privfed.experiment.gain import gain_over_popularity
 from privfed.privacy import LedgerError, PrivacyPlan
 from privfed.setup.config import ExperimentConfig, TapConfig
 
@@ -186,6 +187,27 @@ def test_taps_that_are_ahead_of_the_checkpoint_are_recorded_once(small_split, un
     monkeypatch.undo()
     assert any(path.name.endswith("000003.safetensors") for path in (folder / "taps").iterdir())
     same_run(experiment(small_split, run).run(folder, resume=True), wanted)
+
+
+@pytest.mark.parametrize("select", ["best_valid", "last"])
+def test_a_run_that_was_killed_after_its_best_round_gains_what_an_unbroken_one_does(small_split, tmp_path, select):
+    """A checkpoint holds no value of a single user, from which the gain over popularity could be found again."""
+    changes = {"protocol": Protocol(k=(5,), select=select), "checkpoint_every": 1}
+    for name in ("unbroken", "run"):
+        (tmp_path / name).mkdir()
+    wanted = experiment(small_split, "fedncf", **changes)
+    whole = wanted.run(tmp_path / "unbroken")
+    gain = gain_over_popularity(wanted, whole.selected)
+    best = whole.selected.round
+    assert best == ROUNDS - 1 if select == "last" else best < ROUNDS - 1
+    with pytest.raises(KilledError):
+        experiment(small_split, "fedncf", **changes).run(tmp_path / "run", progress=kill_after(best))
+    killed = experiment(small_split, "fedncf", **changes)
+    resumed = killed.run(tmp_path / "run", resume=True)
+    assert resumed.selected.round == best
+    assert resumed.selected.by_user is None
+    assert gain is not None
+    assert gain_over_popularity(killed, resumed.selected) == gain
 
 
 def test_a_directory_in_use_is_not_started_again(small_split, tmp_path):
