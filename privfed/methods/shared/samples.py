@@ -22,6 +22,8 @@ _FLAGS_PER_SAMPLE = 12
 _NUMBER_BITS = 31
 _NUMBER = (1 << _NUMBER_BITS) - 1
 """A key of the shuffle holds a word of 32 bits and, below it, the number of a sample."""
+_STEPS = 2
+"""Of a walk among barred items, without a branch."""
 _MAGIC = np.uint64(0x0218A392CD3D5DBF)
 """A de Bruijn sequence of 64 bits: shifted by each of 0 to 63, its six highest bits are distinct."""
 _BIT = np.zeros(64, np.int64)
@@ -214,6 +216,7 @@ def _draw(
     # Item and label of a sample before the shuffle, as one number; what it is sorted by; and scratch.
     drawn, keys, place = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(2 * most + 2, np.int64)
     taken, below = np.empty(negatives, np.int64), np.empty(len(gaps) + 2, np.int64)
+    barred = np.empty(len(gaps) + _STEPS, np.int64)
     first = 0
     for c in range(len(users)):
         user, count = users[c], counts[c]
@@ -222,11 +225,12 @@ def _draw(
         pairs = count // (negatives + 1)
         own = positives[start[user] : start[user] + pairs]
         end = excluded_start[user + 1] if user + 1 < len(excluded_start) else len(gaps)
-        _choose(words[c], own, room[user], gaps[excluded_start[user] : end], user * stride, taken, below, drawn)
+        _choose(words[c], own, room[user], gaps[excluded_start[user] : end], user * stride, taken, below, barred, drawn)
         _order(words[c, negatives * pairs : negatives * pairs + count], place, keys)
+        owner[first : first + count] = c
         for s in range(count):
             sample = drawn[keys[s] & _NUMBER]
-            owner[first + s], items[first + s], labels[first + s] = c, sample >> 1, sample & 1
+            items[first + s], labels[first + s] = sample >> 1, sample & 1
         first += count
 
 
@@ -239,34 +243,41 @@ def _choose(
     base: int,
     taken: Int64[np.ndarray, " negatives"],
     below: Int64[np.ndarray, " cells"],
+    barred: Int64[np.ndarray, " excluded_and_steps"],
     drawn: Int64[np.ndarray, " samples"],
 ) -> None:
     """Twice every positive, plus one, and after it twice each of its negatives."""
     # `below[b]`: gaps below the first number of cell b. As many cells as gaps, so a walk takes one step on average.
-    shift, gap = 0, 0
-    while (room >> shift) > len(gaps):
+    shift, gap, count = 0, 0, len(gaps)
+    while (room >> shift) > count:
         shift += 1
     for cell in range((room >> shift) + 1):
-        while gap < len(gaps) and gaps[gap] - base < cell << shift:
+        while gap < count and gaps[gap] - base < cell << shift:
             gap += 1
         below[cell] = gap
+    for gap in range(count):
+        barred[gap] = gaps[gap] - base
+    barred[count : count + _STEPS] = room
     at, word = 0, 0
     for positive in positives:
         drawn[at] = 2 * positive + 1
         at += 1
+        # Above every number. All loops but the last walk have no branch: where a draw falls, no processor predicts.
+        taken[:] = room
         for j in range(len(taken)):
             x = (np.int64(words[word]) * (room - j)) >> 32
             word += 1
             # Steps over each number taken, in ascending order, and takes its place among them.
-            i = 0
-            while i < j and x >= taken[i]:
-                x += 1
-                i += 1
-            for later in range(j, i, -1):
-                taken[later] = taken[later - 1]
-            taken[i] = x
+            for i in range(j):
+                x += x >= taken[i]
+            place = x
+            for i in range(j + 1):
+                here = taken[i]
+                taken[i], place = min(here, place), max(here, place)
             gap = below[x >> shift]
-            while gap < len(gaps) and gaps[gap] - base <= x:
+            for _ in range(_STEPS):
+                gap += barred[gap] <= x
+            while gap < count and barred[gap] <= x:
                 gap += 1
             drawn[at] = 2 * (x + gap)
             at += 1
