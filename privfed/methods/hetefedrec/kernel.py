@@ -605,14 +605,15 @@ def _copy(n: Reals, to: int, at: int, size: int) -> None:
 def _activate(n: Reals, at: int, size: int, leak: np.float32) -> None:
     z = n[at:]
     for j in range(size):
-        z[j] = z[j] if z[j] > 0 else leak * z[j]
+        # A choice between two constants is made without a branch.
+        z[j] *= ONE if z[j] > 0 else leak
 
 
 @compiled
 def _deactivate(n: Reals, at: int, outputs: int, size: int, leak: np.float32) -> None:
     back, h = n[at:], n[outputs:]
     for j in range(size):
-        back[j] = back[j] if h[j] > 0 else leak * back[j]
+        back[j] *= ONE if h[j] > 0 else leak
 
 
 # From here on, what is done to a row of a block, whose length the compiler knows.
