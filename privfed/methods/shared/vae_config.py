@@ -15,7 +15,7 @@ from privfed.methods.shared.vae import Architecture, Initialisation
 from privfed.methods.shared.vae_layers import step_coefficients
 from privfed.updates.chunking import DEFAULT_CHUNK
 
-_VALUES_IN_CACHE = 5 * 2**17
+_VALUES_IN_CACHE = 5 * 2**18
 """Scores of a chunk: more of them cost pages that the system has to clear anew, fewer cost calls."""
 
 
