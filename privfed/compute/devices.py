@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from privfed.compute.freed_memory import keep_freed_memory
+
 HOST = torch.device("cpu")
 _device: ContextVar[torch.device] = ContextVar("device", default=HOST)
 _FIXED_WORKSPACE = ":4096:8"
@@ -48,12 +50,13 @@ def usable(name: str) -> torch.device:
 
 @contextmanager
 def computing_on(device: torch.device, *, deterministic: bool = True) -> Iterator[None]:
-    """Make all tensors on `device`.
+    """Make all tensors on `device`, and keep memory that is freed for the tensors that come next.
 
     Args:
         device: a usable one.
         deterministic: on an accelerator, take only kernels that give the same bits every time; the processor's do.
     """
+    keep_freed_memory()
     if device == HOST and _device.get() == HOST:
         yield
         return
