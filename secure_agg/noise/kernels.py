@@ -20,9 +20,9 @@ LookUp = Callable[[Uints, Uints, NDArray[np.float64], int, NDArray[np.int64]], N
 RoundUp = Callable[[NDArray[np.float64], Uints, NDArray[np.int64]], NDArray[np.float64]]
 """What `numpy_round_up` does."""
 
-MAX_WORD = (1 << 64) - 1
+WORD_BITS = 64
+MAX_WORD = (1 << WORD_BITS) - 1
 
-_WORD_BITS = 64
 _MIN_BITS, _MAX_BITS = 10, 13
 _PIECE = 1 << 13
 """Numbers that are rounded at a time."""
@@ -41,7 +41,7 @@ class Kernels(NamedTuple):
 def places_of(edges: Uints) -> NDArray[np.float64]:
     """How many edges are below words with given leading bits, between edges in proportion, `[2^bits + 1]`."""
     bits = min(max(edges.size.bit_length() - 2, _MIN_BITS), _MAX_BITS)
-    words = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64(_WORD_BITS - bits)
+    words = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64(WORD_BITS - bits)
     above = np.searchsorted(edges, words).clip(1, edges.size - 1)
     below, width = edges[above - 1], edges[above] - edges[above - 1]
     within = (words - below) / np.maximum(width, 1)

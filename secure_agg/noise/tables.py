@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from secure_agg.checks import check_positive
 from secure_agg.errors import ConfigurationError
-from secure_agg.noise.kernels import MAX_WORD, Uints, in_use, places_of
+from secure_agg.noise.kernels import MAX_WORD, WORD_BITS, Uints, in_use, places_of
 from secure_agg.noise.laws import Law, check_law, integer_weights
 from secure_agg.noise.random_source import RandomSource
 from secure_agg.noise.subkeys import subkey
@@ -37,8 +37,6 @@ from secure_agg.primitives.prg import keystream_pieces
 
 MAX_STANDARD_DEVIATION = 1 << 14
 """Standard deviation up to which tables are built: 0.4 million cells, 3 MB."""
-
-_WORD_BITS = 64
 
 
 class InverseCdfTable:
@@ -62,7 +60,7 @@ class InverseCdfTable:
                 f"up to {MAX_STANDARD_DEVIATION}; coarsen the grid, as steps so far below the noise gain nothing, or "
                 "sample by exact arithmetic"
             )
-        thresholds = cumulative(law, self._variance, _WORD_BITS)  # of -last, ..., last + 1
+        thresholds = cumulative(law, self._variance, WORD_BITS)  # of -last, ..., last + 1
         self._lowest = 1 - len(thresholds) // 2
         # The last threshold is 2^64, which no 64-bit word holds; the largest word stands for it.
         self._edges = np.array([*thresholds[:-1], MAX_WORD], np.uint64)
@@ -123,7 +121,7 @@ class InverseCdfTable:
 
     def _decide(self, word: int, source: RandomSource) -> int:
         """The value at the number that begins with `word`, read to as many further bits as it takes."""
-        precision = _WORD_BITS
+        precision = WORD_BITS
         while True:
             word = word << precision | source.random_bits(precision)
             precision *= 2
