@@ -188,7 +188,7 @@ WHY: dict[str, str] = {
     "PFedRec, MovieLens-100K": "the same",
     "HeteFedRec, MovieLens-1M": "the limit counts neither exponentials nor samples nor how rows are laid out",
     "FAIR, MovieLens-1M": "the limit counts neither exponentials nor samples nor look-ups of hashed slots",
-    "FedVAE, MovieLens-100K": "",
+    "FedVAE, MovieLens-100K": "the limit counts neither exponentials nor how ragged rows are laid out and summed",
     "private-gram whole, MovieLens-1M": "the limit counts the sum alone, and not the inverse that learns from it",
     "GPFedRec with its exact graph, MovieLens-1M": "its limit in float32 is above the goal; products in bfloat16 take "
     "three times the operations for 16 of the 24 bits, and are slower here",
