@@ -29,7 +29,7 @@ from jaxtyping import Float64, Int64
 from privfed.compute.compiled import compiled
 from privfed.compute.vector_lanes import LANES, filled, load, total
 from privfed.data import Histories
-from privfed.methods.shared.normal_equations import add_rows, padded, problem_of, solve, start
+from privfed.methods.shared.normal_equations import add_matrix, add_rows, padded, problem_of, solve, start
 
 
 class ObjectiveError(ValueError):
@@ -229,11 +229,11 @@ def _solve_users(
                 strength += pairs[j]
                 weighted += pairs[j] * items[j]
                 others -= items[j]
+            add_matrix(problem, gram, strength)
             for f in range(side):
                 problem.side[f] = -strength * over_rest * everything[f]
                 for g in range(f // LANES * LANES, side):
-                    coupling = weighted[f] * others[g] + others[f] * weighted[g]
-                    problem.matrix[f, g] += strength * gram[f, g] - coupling
+                    problem.matrix[f, g] -= weighted[f] * others[g] + others[f] * weighted[g]
             apart = n_items - len(examined)
             margin = over_rest * (apart - len(mine)) - over_seen * len(mine)
             own = weight - missing[examined] + pairs[examined] * apart - strength
@@ -301,13 +301,11 @@ def _solve_items(
     missing, pairs = weights
     weight, target, over_seen, over_rest, regularisation = numbers
     side = users.shape[1]
-    problem, base, change = problem_of(side), np.empty((side, side)), np.empty(side)
+    problem, change = problem_of(side), np.empty(side)
     for i in range(len(out)):
         buyers, examiners = bought[bought_from[i] : bought_from[i + 1]], seen[seen_from[i] : seen_from[i + 1]]
-        for f in range(side):
-            for g in range(side):
-                base[f, g] = missing[i] * gram[f, g] + strengths[f, g]
-        start(problem, base, regularisation)
+        start(problem, strengths, regularisation)
+        add_matrix(problem, gram, missing[i])
         for f in range(side):
             problem.side[f] = coupling[f] - over_rest * strongest[f]
         targets = 1 + sums[buyers, 0] * (over_seen + over_rest)

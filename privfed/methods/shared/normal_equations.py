@@ -71,6 +71,15 @@ def start(problem: Problem, matrix: Float64[np.ndarray, "side side"], ridge: flo
 
 
 @compiled
+def add_matrix(problem: Problem, matrix: Float64[np.ndarray, "side side"], weight: float) -> None:
+    """Add a matrix, weighted, to that of the problem."""
+    to, side = problem.matrix, len(matrix)
+    for f in range(side):
+        for first in range(f // LANES * LANES, side, LANES):
+            store(to, (f, first), load(to, (f, first)) + filled(weight) * load(matrix, (f, first)))
+
+
+@compiled
 def add_rows(
     problem: Problem,
     table: Float64[np.ndarray, "rows side"],
