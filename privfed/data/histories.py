@@ -59,7 +59,9 @@ class Histories:
         """
         _check_users(user, n_users)
         counts = np.bincount(user, minlength=n_users)
-        return cls(_offsets(counts), item[np.argsort(user, kind="stable")], n_items)
+        # Numpy sorts numbers of 16 bits by counting.
+        order = np.argsort(user.astype(np.min_scalar_type(n_users)), kind="stable")
+        return cls(_offsets(counts), item[order], n_items)
 
     @property
     def n_users(self) -> int:

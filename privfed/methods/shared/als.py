@@ -27,7 +27,9 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from privfed.compute.compiled import compiled
+from privfed.compute.vector_lanes import LANES, filled, load, total
 from privfed.data import Histories
+from privfed.methods.shared.normal_equations import add_matrix, add_rows, padded, problem_of, solve, start
 
 
 class ObjectiveError(ValueError):
@@ -99,17 +101,17 @@ class ALSObjective:
             ObjectiveError: weights, factors and lists are of different catalogues.
         """
         self._check(items, feedback)
-        weighted = items * self.missing[:, None]
-        out = np.empty((feedback.purchased.n_users, items.shape[1]))
+        table = padded(items)
+        out = np.empty((feedback.purchased.n_users, table.shape[1]))
         _solve_users(
-            (items.T @ weighted, items.T @ items, items.sum(0)),
-            items,
+            (table.T @ (table * self.missing[:, None]), table.T @ table, table.sum(0)),
+            table,
             _lists(feedback),
             (self.missing, self.pairs),
             self._numbers(),
             out,
         )
-        return out
+        return out[:, : items.shape[1]]
 
     def items(
         self,
@@ -133,21 +135,20 @@ class ALSObjective:
                 f"there are factors of {len(users)} users but lists of {feedback.purchased.n_users}: pass one row for "
                 f"each user of the lists"
             )
-        out = items.copy()
-        numbers = self._numbers()
-        own = _pair_sums(users, items, _lists(feedback), self.pairs, numbers)
+        table, out, numbers = padded(users), padded(items), self._numbers()
+        own = _pair_sums(table, out, _lists(feedback), self.pairs, numbers)
         strength, coupling = own[:, 0], own[:, 3]
-        weighted = users * strength[:, None]
+        weighted = table * strength[:, None]
         _solve_items(
-            (users.T @ users, users.T @ weighted, weighted.sum(0), users.T @ coupling, items.sum(0)),
-            users,
+            (table.T @ table, table.T @ weighted, weighted.sum(0), table.T @ coupling, out.sum(0)),
+            table,
             _lists(feedback.by_item()),
             (self.missing, self.pairs),
             numbers,
             own,
             out,
         )
-        return out
+        return out[:, : items.shape[1]]
 
     def _check(self, items: Float64[np.ndarray, "items dim"], feedback: Feedback) -> None:
         sizes = {len(self.missing), len(self.pairs), len(items), feedback.purchased.n_items, feedback.examined.n_items}
@@ -192,93 +193,62 @@ def _lists(feedback: Feedback) -> Lists:
 
 
 @compiled
-def _dot(left: Float64[np.ndarray, "dim"], right: Float64[np.ndarray, "dim"]) -> float:
+def _dot(left: Float64[np.ndarray, "side"], right: Float64[np.ndarray, "side"]) -> float:
     """Inner product."""
-    total = 0.0
-    for f in range(len(left)):
-        total += left[f] * right[f]
-    return total
-
-
-@compiled
-def _add(
-    matrix: Float64[np.ndarray, "dim dim"],
-    side: Float64[np.ndarray, "dim"],
-    row: Float64[np.ndarray, "dim"],
-    weight: float,
-    target: float,
-) -> None:
-    """Add weight x row row^T to the lower triangle of `matrix`, and target x row to `side`."""
-    for f in range(len(row)):
-        side[f] += target * row[f]
-        share = weight * row[f]
-        for g in range(f + 1):
-            matrix[f, g] += share * row[g]
-
-
-@compiled
-def _solve(
-    matrix: Float64[np.ndarray, "dim dim"], side: Float64[np.ndarray, "dim"], out: Float64[np.ndarray, "dim"]
-) -> None:
-    """Solve matrix x out = side by Cholesky's method, from and in the lower triangle of a positive definite matrix."""
-    d = len(side)
-    for f in range(d):
-        for g in range(f + 1):
-            value = matrix[f, g] - _dot(matrix[f, :g], matrix[g, :g])
-            matrix[f, g] = np.sqrt(value) if f == g else value / matrix[g, g]
-    for f in range(d):
-        out[f] = (side[f] - _dot(matrix[f, :f], out[:f])) / matrix[f, f]
-    for f in range(d - 1, -1, -1):
-        out[f] /= matrix[f, f]
-        for g in range(f):
-            out[g] -= matrix[f, g] * out[f]
+    products = filled(0.0)
+    for first in range(0, len(left), LANES):
+        products = products + load(left, (first,)) * load(right, (first,))
+    product: float = total(products)
+    return product
 
 
 @compiled
 def _solve_users(
-    catalogue: tuple[Float64[np.ndarray, "dim dim"], Float64[np.ndarray, "dim dim"], Float64[np.ndarray, "dim"]],
-    items: Float64[np.ndarray, "items dim"],
+    catalogue: tuple[Float64[np.ndarray, "side side"], Float64[np.ndarray, "side side"], Float64[np.ndarray, "side"]],
+    items: Float64[np.ndarray, "items side"],
     lists: Lists,
     weights: tuple[Float64[np.ndarray, "items"], Float64[np.ndarray, "items"]],
     numbers: Numbers,
-    out: Float64[np.ndarray, "users dim"],
+    out: Float64[np.ndarray, "users side"],
 ) -> None:
     """Fill `out`; `catalogue` holds V^T diag(s) V, V^T V and the sum of all items."""
     zeros, gram, everything = catalogue
     bought_from, bought, seen_from, seen = lists
     missing, pairs = weights
     weight, target, over_seen, over_rest, regularisation = numbers
-    n_items, d = items.shape
-    matrix, side, weighted, others = np.empty((d, d)), np.empty(d), np.empty(d), np.empty(d)
+    n_items, side = items.shape
+    problem, weighted, others = problem_of(side), np.empty(side), np.empty(side)
     for u in range(len(out)):
         mine, examined = bought[bought_from[u] : bought_from[u + 1]], seen[seen_from[u] : seen_from[u + 1]]
+        start(problem, zeros, regularisation)
         strength = 0.0
-        weighted[:] = 0
-        others[:] = everything
-        for j in examined:
-            strength += pairs[j]
-            weighted += pairs[j] * items[j]
-            others -= items[j]
-        apart = n_items - len(examined)
-        margin = over_rest * (apart - len(mine)) - over_seen * len(mine)
-        for f in range(d):
-            side[f] = -strength * over_rest * everything[f]
-            for g in range(f + 1):
-                coupling = weighted[f] * others[g] + others[f] * weighted[g]
-                matrix[f, g] = zeros[f, g] + strength * gram[f, g] - coupling
-            matrix[f, f] += regularisation
-        for i in mine:
-            _add(matrix, side, items[i], 1 - missing[i], 1 + strength * (over_seen + over_rest))
-        for j in examined:
-            own = weight - missing[j] + pairs[j] * apart - strength
-            _add(matrix, side, items[j], own, weight * target + pairs[j] * margin + strength * over_rest)
-        _solve(matrix, side, out[u])
+        if len(examined):
+            weighted[:] = 0
+            others[:] = everything
+            for j in examined:
+                strength += pairs[j]
+                weighted += pairs[j] * items[j]
+                others -= items[j]
+            add_matrix(problem, gram, strength)
+            for f in range(side):
+                problem.side[f] = -strength * over_rest * everything[f]
+                for g in range(f // LANES * LANES, side):
+                    problem.matrix[f, g] -= weighted[f] * others[g] + others[f] * weighted[g]
+            apart = n_items - len(examined)
+            margin = over_rest * (apart - len(mine)) - over_seen * len(mine)
+            own = weight - missing[examined] + pairs[examined] * apart - strength
+            targets = weight * target + pairs[examined] * margin + strength * over_rest
+            add_rows(problem, items, examined, own, targets)
+        targets = np.full(len(mine), 1 + strength * (over_seen + over_rest))
+        add_rows(problem, items, mine, 1 - missing[mine], targets)
+        solve(problem)
+        out[u] = problem.side
 
 
 @compiled
 def _pair_sums(
-    users: Float64[np.ndarray, "users dim"],
-    items: Float64[np.ndarray, "items dim"],
+    users: Float64[np.ndarray, "users side"],
+    items: Float64[np.ndarray, "items side"],
     lists: Lists,
     pairs: Float64[np.ndarray, "items"],
     numbers: Numbers,
@@ -302,18 +272,18 @@ def _pair_sums(
 @compiled
 def _solve_items(
     population: tuple[
-        Float64[np.ndarray, "dim dim"],
-        Float64[np.ndarray, "dim dim"],
-        Float64[np.ndarray, "dim"],
-        Float64[np.ndarray, "dim"],
-        Float64[np.ndarray, "dim"],
+        Float64[np.ndarray, "side side"],
+        Float64[np.ndarray, "side side"],
+        Float64[np.ndarray, "side"],
+        Float64[np.ndarray, "side"],
+        Float64[np.ndarray, "side"],
     ],
-    users: Float64[np.ndarray, "users dim"],
+    users: Float64[np.ndarray, "users side"],
     lists: Lists,
     weights: tuple[Float64[np.ndarray, "items"], Float64[np.ndarray, "items"]],
     numbers: Numbers,
     sums: Float64[np.ndarray, "users 5"],
-    out: Float64[np.ndarray, "items dim"],
+    out: Float64[np.ndarray, "items side"],
 ) -> None:
     """Solve for the items of `out` in turn.
 
@@ -330,35 +300,32 @@ def _solve_items(
     bought_from, bought, seen_from, seen = lists
     missing, pairs = weights
     weight, target, over_seen, over_rest, regularisation = numbers
-    d = users.shape[1]
-    matrix, side, new = np.empty((d, d)), np.empty(d), np.empty(d)
+    side = users.shape[1]
+    problem, change = problem_of(side), np.empty(side)
     for i in range(len(out)):
-        examiners = seen[seen_from[i] : seen_from[i + 1]]
-        for f in range(d):
-            side[f] = coupling[f] - over_rest * strongest[f]
-            for g in range(f + 1):
-                matrix[f, g] = missing[i] * gram[f, g] + strengths[f, g]
-            matrix[f, f] += regularisation
-        for u in bought[bought_from[i] : bought_from[i + 1]]:
-            _add(matrix, side, users[u], 1 - missing[i], 1 + sums[u, 0] * (over_seen + over_rest))
-        for u in examiners:
-            strength, apart, margin, own, scores = sums[u]
+        buyers, examiners = bought[bought_from[i] : bought_from[i + 1]], seen[seen_from[i] : seen_from[i + 1]]
+        start(problem, strengths, regularisation)
+        add_matrix(problem, gram, missing[i])
+        for f in range(side):
+            problem.side[f] = coupling[f] - over_rest * strongest[f]
+        targets = 1 + sums[buyers, 0] * (over_seen + over_rest)
+        add_rows(problem, users, buyers, np.full(len(buyers), 1 - missing[i]), targets)
+        own, targets = np.empty(len(examiners)), np.empty(len(examiners))
+        for e in range(len(examiners)):
+            u = examiners[e]
+            strength, apart, margin, before, scores = sums[u]
             others = _dot(users[u], everything) - scores
-            _add(
-                matrix,
-                side,
-                users[u],
-                weight - missing[i] + pairs[i] * apart - strength,
-                weight * target + pairs[i] * (margin + others) + strength * over_rest - own,
-            )
-        _solve(matrix, side, new)
-        for f in range(d):
-            new[f] -= out[i, f]
-            out[i, f] += new[f]
-            everything[f] += new[f]
+            own[e] = weight - missing[i] + pairs[i] * apart - strength
+            targets[e] = weight * target + pairs[i] * (margin + others) + strength * over_rest - before
+        add_rows(problem, users, examiners, own, targets)
+        solve(problem)
+        for f in range(side):
+            change[f] = problem.side[f] - out[i, f]
+            out[i, f] += change[f]
+            everything[f] += change[f]
         for u in examiners:
-            change = _dot(users[u], new)
-            sums[u, 3] += pairs[i] * change
-            sums[u, 4] += change
-            for f in range(d):
-                coupling[f] += pairs[i] * change * users[u, f]
+            step = _dot(users[u], change)
+            sums[u, 3] += pairs[i] * step
+            sums[u, 4] += step
+            for f in range(side):
+                coupling[f] += pairs[i] * step * users[u, f]

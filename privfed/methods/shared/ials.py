@@ -9,6 +9,7 @@ scores w_u . h_i,
 
 The second sum runs over all pairs; it needs one d x d matrix for everybody, so a half step costs d^2 per interaction.
 Given the items every user minimises its own part, given the users every item does, and no half step raises the whole.
+On the processor rows are solved for by machine code, one after the other, elsewhere in batches.
 """
 
 from collections.abc import Iterator
@@ -20,9 +21,11 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
+from privfed.compute.compiled import compiled
 from privfed.compute.devices import placed
 from privfed.compute.linear_algebra import solve_positive_of
 from privfed.data import Histories
+from privfed.methods.shared.normal_equations import add_rows, padded, problem_of, solve, start
 
 _ENTRIES_AT_ONCE = 1 << 15
 """Rows of factors gathered for one batch: 16 MiB at d = 64."""
@@ -49,23 +52,59 @@ class IALSObjective:
             others: factors of the items, to solve for users; of the users, to solve for items.
             lists: of every row solved for, which of the others it has, each once.
         """
-        counts = placed(lists.counts)
-        dim, everybody = others.shape[1], self.unobserved * (others.T @ others)
-        strength = self.regularisation * (counts.to(others.dtype) + self.unobserved * len(others)) ** self.exponent
-        nobody = len(others)
-        padded = torch.cat([others, others.new_zeros(1, dim)])
-        items, first = placed(lists.items), placed(lists.indptr[:-1])
-        solved = others.new_empty(lists.n_users, dim)
-        for rows in _of_like_length(lists.counts, dim):
-            place = torch.arange(int(counts[rows].max()))
-            there = place < counts[rows, None]
-            own = torch.full(there.shape, nobody)
-            own[there] = items[(first[rows, None] + place)[there]]
-            had = padded[own]
-            systems = had.transpose(1, 2) @ had + everybody
-            systems.diagonal(dim1=1, dim2=2).add_(strength[rows, None])
-            solved[rows] = solve_positive_of(systems, had.sum(1))
-        return solved
+        strength = self.regularisation * (lists.counts + self.unobserved * len(others)) ** self.exponent
+        if others.is_cpu:
+            table = padded(others.numpy())
+            solved = np.empty((lists.n_users, table.shape[1]))
+            everybody = self.unobserved * (table.T @ table)
+            if _solve(everybody, table, (lists.indptr, lists.items), strength, solved):
+                return torch.from_numpy(solved[:, : others.shape[1]])
+        return _solved_in_batches(self.unobserved * (others.T @ others), others, lists, placed(strength))
+
+
+@compiled
+def _solve(
+    everybody: Float64[np.ndarray, "side side"],
+    others: Float64[np.ndarray, "others side"],
+    lists: tuple[Int64[np.ndarray, "rows_and_one"], Int64[np.ndarray, "entries"]],
+    strength: Float64[np.ndarray, "rows"],
+    out: Float64[np.ndarray, "rows side"],
+) -> bool:
+    """Fill `out`, row by row; False where a system is not positive definite."""
+    offsets, items = lists
+    problem = problem_of(len(everybody))
+    for row in range(len(out)):
+        start(problem, everybody, strength[row])
+        own = items[offsets[row] : offsets[row + 1]]
+        ones = np.ones(len(own))
+        add_rows(problem, others, own, ones, ones)
+        if not solve(problem):
+            return False
+        out[row] = problem.side
+    return True
+
+
+def _solved_in_batches(
+    everybody: Float64[Tensor, "dim dim"],
+    others: Float64[Tensor, "others dim"],
+    lists: Histories,
+    strength: Float64[Tensor, " rows"],
+) -> Float64[Tensor, "rows dim"]:
+    """The same by batched products and decompositions, wherever the tensors live."""
+    counts, nobody = placed(lists.counts), len(others)
+    extended = torch.cat([others, others.new_zeros(1, others.shape[1])])
+    items, first = placed(lists.items), placed(lists.indptr[:-1])
+    solved = others.new_empty(lists.n_users, others.shape[1])
+    for rows in _of_like_length(lists.counts, others.shape[1]):
+        place = torch.arange(int(counts[rows].max()))
+        there = place < counts[rows, None]
+        own = torch.full(there.shape, nobody)
+        own[there] = items[(first[rows, None] + place)[there]]
+        had = extended[own]
+        systems = had.transpose(1, 2) @ had + everybody
+        systems.diagonal(dim1=1, dim2=2).add_(strength[rows, None])
+        solved[rows] = solve_positive_of(systems, had.sum(1))
+    return solved
 
 
 def _of_like_length(counts: Int64[np.ndarray, "rows"], dim: int) -> Iterator[Int64[Tensor, " batch"]]:

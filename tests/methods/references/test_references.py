@@ -237,13 +237,18 @@ def naive(x, others, a, strength, e):
 @given(LISTS, st.integers(1, 6), st.floats(0.01, 2), st.floats(0.01, 2), st.sampled_from([0.0, 0.5, 1.0]))
 def test_ials_half_steps_equal_a_loop_over_users(histories, dim, a, strength, e):
     items = np.random.default_rng(0).standard_normal((histories.n_items, dim))
-    found = IALSObjective(a, strength, e).solve(torch.from_numpy(items), histories).numpy()
-    np.testing.assert_allclose(found, naive(matrix(histories), items, a, strength, e), atol=1e-11)
+    wanted = naive(matrix(histories), items, a, strength, e)
+    objective = IALSObjective(a, strength, e)
+    np.testing.assert_allclose(objective.solve(torch.from_numpy(items), histories), wanted, atol=1e-11)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ials, "_solve", lambda *_: False)
+        np.testing.assert_allclose(objective.solve(torch.from_numpy(items), histories), wanted, atol=1e-11)
 
 
 @pytest.mark.parametrize("at_once", [1, 40, 1 << 15])
 def test_ials_batches_change_nothing(monkeypatch, at_once):
     monkeypatch.setattr(ials, "_ENTRIES_AT_ONCE", at_once)
+    monkeypatch.setattr(ials, "_solve", lambda *_: False)
     lengths = np.array([0, 40, 1, 1, 2, 17, 0, 3, 40, 8])
     rng = np.random.default_rng(0)
     items = np.concatenate([np.sort(rng.choice(40, length, replace=False)) for length in lengths])
@@ -251,6 +256,16 @@ def test_ials_batches_change_nothing(monkeypatch, at_once):
     others = rng.standard_normal((40, 3))
     found = IALSObjective(0.2, 0.1, 1.0).solve(torch.from_numpy(others), histories).numpy()
     np.testing.assert_allclose(found, naive(matrix(histories), others, 0.2, 0.1, 1.0), rtol=1e-8)
+
+
+def test_ials_rows_are_solved_where_rounding_leaves_nothing_of_the_regularisation():
+    others = np.zeros((4, 3))
+    others[:, :2] = np.random.default_rng(0).normal(size=(4, 2))
+    histories = Histories(np.array([0, 2, 2, 3]), np.array([0, 3, 1]), 4)
+    for strength in (1e-30, 0.0):
+        found = IALSObjective(0.5, strength, 1.0).solve(torch.from_numpy(others), histories).numpy()
+        wanted = naive(matrix(histories), others[:, :2], 0.5, 0.0, 1.0)
+        np.testing.assert_allclose(found[:, :2], wanted, atol=1e-9)
 
 
 def test_ials_rounds_are_naive_passes_and_never_raise_the_objective(small_split):

@@ -111,7 +111,12 @@ PRODUCTS = {
     "item step": (item_step, {"eigh", "svd", "cholesky"}),
     "ease": (lambda: ease.item_weights(histories(), np.arange(20), 2.0), {"cholesky"}),
     "ials": (
-        lambda: ials.IALSObjective(0.2, 0.1, 1.0).solve(torch.from_numpy(positive(20)[:, :4].copy()), histories()),
+        lambda: ials._solved_in_batches(
+            torch.eye(4, dtype=torch.float64),
+            torch.from_numpy(positive(20)[:, :4].copy()),
+            histories(),
+            torch.arange(30, dtype=torch.float64),
+        ),
         {"cholesky"},
     ),
     "puresvd": (lambda: projector(pure_svd.item_factors(histories(), 5)), {"svds"}),
