@@ -109,7 +109,7 @@ class Dense:
     def add_to(self, total: Tensor) -> None:
         """Add one client after the other, in the dtype of `total`."""
         if total.is_cpu:
-            _add_each(total.view(-1).numpy(), _array(self.values, total).reshape(len(self.values), total.numel()))
+            _add_each(total.view(-1).numpy(), as_array(self.values, total).reshape(len(self.values), total.numel()))
         else:
             total.add_(self.values.sum(0, dtype=total.dtype))
 
@@ -246,7 +246,7 @@ class Rows:
         """Add rows of equal id one after the other, in the dtype of `total`; whole numbers exactly."""
         # Compiled, values turn into the dtype of `total` one by one; `add_rows_` would convert a whole copy first.
         if total.is_cpu:
-            _add_rows(total.numpy(), self.ids.numpy(), _array(self.values, total))
+            _add_rows(total.numpy(), self.ids.numpy(), as_array(self.values, total))
         else:
             add_rows_(total.view(-1, self.values.shape[1]), self.ids, self.values)
 
@@ -293,7 +293,7 @@ def _ordered(owner: Int64[np.ndarray, " k"], ids: Int64[np.ndarray, " k"], clien
     return fine
 
 
-def _array(values: Num[Tensor, "..."], total: Num[Tensor, "..."]) -> np.ndarray:
+def as_array(values: Num[Tensor, "..."], total: Num[Tensor, "..."]) -> np.ndarray:
     """Values as compiled code takes them: numbers of half precision, which it does not know, in the total's dtype."""
     array: np.ndarray = (values.to(total.dtype) if values.dtype in _HALVES else values).numpy()
     return array

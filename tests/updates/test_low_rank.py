@@ -46,6 +46,17 @@ def test_norms(c, order):
     close(c.found.norms(order), c.wanted.norms(order))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_factor_of_zeros_but_few_is_added_exactly(dtype):
+    rng = np.random.default_rng(0)
+    left = torch.from_numpy(rng.normal(size=(40, 2, 300)) * (rng.random((40, 2, 300)) < 0.02)).to(dtype)
+    right = torch.from_numpy(rng.normal(size=(40, 2, 7))).to(dtype)
+    total = torch.ones(300, 7, dtype=torch.float64)
+    LowRank("w", torch.arange(40), left, right).add_to(total)
+    wanted = 1 + torch.einsum("her,hec->rc", left.double(), right.double())
+    torch.testing.assert_close(total, wanted, rtol=0, atol=1e-13)
+
+
 @pytest.mark.parametrize("order", [1, 2])
 def test_norms_in_float64_are_exact(order):
     c = cohort(1, 30, 4, torch.float64)
