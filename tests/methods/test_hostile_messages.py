@@ -86,3 +86,16 @@ def test_smaller_tensors_are_refused_where_devices_score(experiment, axis, monke
     monkeypatch.setattr(experiment.clients, "score", hostile)
     with pytest.raises((ValueError, IndexError, RuntimeError)):
         experiment.run(parts=("valid",))
+
+
+@pytest.mark.parametrize("name", ["dpals", "ials"])
+def test_fewer_factors_than_items_are_refused_where_devices_solve(experiment, monkeypatch):
+    score = experiment.clients.score
+
+    def hostile(users, message, updates, candidates):
+        shared = {**message.shared, "items": smaller(message.shared["items"], 0)}
+        return score(users, replace(message, shared=shared), updates, candidates)
+
+    monkeypatch.setattr(experiment.clients, "score", hostile)
+    with pytest.raises(IndexError, match="drop the message"):
+        experiment.run(parts=("valid",))

@@ -24,6 +24,7 @@ from torch import Tensor
 from privfed.compute.compiled import compiled
 from privfed.compute.devices import placed
 from privfed.compute.linear_algebra import solve_positive_of
+from privfed.compute.received import refuse_shape
 from privfed.data import Histories
 from privfed.methods.shared.normal_equations import add_rows, padded, problem_of, solve, start
 
@@ -51,7 +52,11 @@ class IALSObjective:
         Args:
             others: factors of the items, to solve for users; of the users, to solve for items.
             lists: of every row solved for, which of the others it has, each once.
+
+        Raises:
+            IndexError: there are factors of fewer or more others than the lists are of.
         """
+        refuse_shape("a table of factors", others, (lists.n_items, others.shape[1]))
         strength = self.regularisation * (lists.counts + self.unobserved * len(others)) ** self.exponent
         if others.is_cpu:
             table = padded(others.numpy())
