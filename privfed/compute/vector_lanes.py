@@ -99,6 +99,16 @@ def store(_: Any, array: Any, index: Any, value: Any) -> Any:
 
 
 @_generated
+def widened(_: Any, value: Any) -> Any:
+    """The same numbers in float64."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.fpext(args[0], context.get_value_type(signature.return_type))
+
+    return LanesType(types.float64)(value), generate
+
+
+@_generated
 def spread(_: Any, array: Any, index: Any) -> Any:
     """An array's number at an index, in every lane."""
 

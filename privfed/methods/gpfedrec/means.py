@@ -13,8 +13,12 @@ from jaxtyping import Bool, Float, Float32, Float64, Int64
 from torch import Tensor
 
 from privfed.compute.compiled import compiled
+from privfed.compute.vector_lanes import LANES, load, spread, store, widened
 
-_COLUMNS, _AT_ONCE = 512, 8192
+_AT_ONCE = 8192
+"""Columns of a product."""
+_COLUMNS, _GROUPS = 2 * LANES, 16
+"""Columns that are summed together, everybody's in a core's cache, and groups of them that are read together."""
 _WORTH_A_CHAIN = 0.1
 """Above this share of all pairs, adding tables one at a time takes longer than a matrix product."""
 
@@ -111,26 +115,64 @@ def _sum_along(
     out: Float32[np.ndarray, "users size"],
     mean: Float32[np.ndarray, " size"],
 ) -> None:
-    """Column block by column block, so that the sum and the uploads' columns stay in the cache."""
-    size = updates.shape[1]
+    """Some columns after the others, everybody's copied next to each other."""
+    near = np.zeros((_GROUPS, len(updates), _COLUMNS), np.float32)
+    means = np.empty((len(rows), _GROUPS * _COLUMNS), np.float32)
     # float64: subtracting a table takes out what adding it put in, but for 2^-53 of the sum.
     total, all_means = np.zeros(_COLUMNS), np.zeros(_COLUMNS)
-    for first in range(0, size, _COLUMNS):
-        width = min(_COLUMNS, size - first)
-        shared = base[first : first + width]
-        all_means[:] = 0.0
+    # A row of a table is far from the next one in memory, so a piece of some length is read and written at once.
+    for first in range(0, len(base), _GROUPS * _COLUMNS):
+        shared = base[first : first + _GROUPS * _COLUMNS]
+        for user in range(len(updates)):
+            _copy(updates[user, first : first + len(shared)], near[:, user])
+        for begin in range(0, len(shared), _COLUMNS):
+            all_means[:] = 0.0
+            for k in range(len(rows)):
+                if afresh[k]:
+                    total[:] = 0.0
+                changes = slice(starts[k], starts[k + 1])
+                _change(near[begin // _COLUMNS], tables[changes], signs[changes], total)
+                weight, found = share[k], means[k, begin : begin + _COLUMNS]
+                for c in range(_COLUMNS):
+                    found[c] = total[c] * weight
+                    all_means[c] += total[c] * weight
+            for c in range(min(_COLUMNS, len(shared) - begin)):
+                mean[first + begin + c] = shared[c + begin] + np.float32(all_means[c] / len(rows))
         for k in range(len(rows)):
-            if afresh[k]:
-                for c in range(width):
-                    total[c] = 0.0
-            for change in range(starts[k], starts[k + 1]):
-                sign, row = signs[change], updates[tables[change], first : first + width]
-                for c in range(width):
-                    total[c] += sign * row[c]
-            weight, table = share[k], out[rows[k], first : first + width]
-            for c in range(width):
-                # The sums hold updates only: the base is the same in every table, so a mean contains it once.
-                table[c] = shared[c] + np.float32(total[c] * weight)
-                all_means[c] += total[c] * weight
-        for c in range(width):
-            mean[first + c] = shared[c] + np.float32(all_means[c] / len(rows))
+            # The sums hold updates only: the base is the same in every table, so a mean contains it once.
+            _add(shared, means[k], out[rows[k], first : first + len(shared)])
+
+
+@compiled
+def _copy(piece: Float32[np.ndarray, " width"], to: Float32[np.ndarray, "groups columns"]) -> None:
+    for begin in range(0, len(piece), _COLUMNS):
+        group = to[begin // _COLUMNS]
+        for c in range(min(_COLUMNS, len(piece) - begin)):
+            group[c] = piece[begin + c]
+
+
+@compiled
+def _add(
+    shared: Float32[np.ndarray, " width"],
+    means: Float32[np.ndarray, " columns"],
+    out: Float32[np.ndarray, " width"],
+) -> None:
+    for c in range(len(out)):
+        out[c] = shared[c] + means[c]
+
+
+@compiled
+def _change(
+    near: Float32[np.ndarray, "n columns"],
+    tables: Int64[np.ndarray, " changes"],
+    signs: Float64[np.ndarray, " changes"],
+    total: Float64[np.ndarray, " columns"],
+) -> None:
+    """Add tables to the sum and take others away; it stays in registers."""
+    one, two = load(total, (0,)), load(total, (LANES,))
+    for change in range(len(tables)):
+        table, sign = tables[change], spread(signs, (change,))
+        one = one + sign * widened(load(near, (table, 0)))
+        two = two + sign * widened(load(near, (table, LANES)))
+    store(total, (0,), one)
+    store(total, (LANES,), two)
