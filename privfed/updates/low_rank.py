@@ -20,23 +20,21 @@ from privfed.updates.parts import as_array, cached, check_owner, check_unique, l
 
 _MATERIALISED_AT_ONCE = 4
 _ROWS_AT_ONCE = 4096
-_LOOKED_AT = 16
-"""Rows that speak for all when zeros are counted."""
-_SPARSE = 24
-"""A dense product takes about as long as a loop over numbers of which one in so many is not 0."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LowRank:
     """Outer products: the block of client `owner[j]` is `sum_e left[j, e] right[j, e]^T`, of shape (rows, cols).
 
-    The factors are how a simulation computes. What a device sends is the block itself, and `nbytes` says so.
+    The factors are how a simulation computes. What a device sends is the block itself, and `nbytes` says so. A method
+    that knows the left factor for mostly zeros says `sparse`; how a sum is rounded must not depend on anybody's data.
     """
 
     block: str
     owner: Int64[Tensor, " h"]
     left: Float[Tensor, "h steps rows"]
     right: Float[Tensor, "h steps cols"]
+    sparse: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -81,10 +79,10 @@ class LowRank:
         narrow.mul_(factors[self.owner].view(-1, 1, 1).to(narrow.dtype))
 
     def add_to(self, total: Tensor) -> None:
-        """One product over all clients and steps; where the left factor is mostly zeros, only of the others."""
+        """One product over all clients and steps; of a sparse left factor, only of what is not 0."""
         # sum_j sum_e left_je right_je^T as [rows, clients x steps] times [clients x steps, cols].
         left, right = self.left.flatten(0, 1), self.right.flatten(0, 1)
-        if left.is_cpu and int(left[:_LOOKED_AT].count_nonzero()) * _SPARSE < left[:_LOOKED_AT].numel():
+        if self.sparse and left.is_cpu:
             _add_products(total.numpy(), as_array(left, total), as_array(right, total))
         else:
             total.add_(left.T @ right)

@@ -52,9 +52,20 @@ def test_a_factor_of_zeros_but_few_is_added_exactly(dtype):
     left = torch.from_numpy(rng.normal(size=(40, 2, 300)) * (rng.random((40, 2, 300)) < 0.02)).to(dtype)
     right = torch.from_numpy(rng.normal(size=(40, 2, 7))).to(dtype)
     total = torch.ones(300, 7, dtype=torch.float64)
-    LowRank("w", torch.arange(40), left, right).add_to(total)
+    LowRank("w", torch.arange(40), left, right, sparse=True).add_to(total)
     wanted = 1 + torch.einsum("her,hec->rc", left.double(), right.double())
     torch.testing.assert_close(total, wanted, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_how_a_sum_is_rounded_does_not_depend_on_the_data(sparse, monkeypatch):
+    """One more interaction of one user must not change the rounding of everybody else's part of a sum."""
+    loops = []
+    monkeypatch.setattr("privfed.updates.low_rank._add_products", lambda *_: loops.append(1))
+    for left in (torch.zeros(20, 1, 50), torch.ones(20, 1, 50)):
+        part = LowRank("w", torch.arange(20), left, torch.ones(20, 1, 3), sparse=sparse)
+        part.add_to(torch.zeros(50, 3, dtype=torch.float64))
+    assert len(loops) == 2 * sparse
 
 
 @pytest.mark.parametrize("order", [1, 2])

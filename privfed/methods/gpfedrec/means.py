@@ -2,7 +2,7 @@
 
 A graph made by a threshold has hubs: whoever resembles many is a neighbour of nearly everybody, and users with alike
 many neighbours have nearly the same ones. Taken in the order of their number, a neighbourhood differs from the one
-before in about 1 % of all users, so its sum is the sum before, plus the tables that come and minus those that go.
+before in few users, so its sum is the sum before, plus the tables that come and minus those that go.
 """
 
 from dataclasses import dataclass

@@ -51,7 +51,10 @@ class PrivateAutoencoderClients(StatefulClients):
         updates = ClientUpdates(
             call.clients,
             call.schema,
-            [LowRank(ENCODER, everyone, into.left, into.right), LowRank(DECODER, everyone, out.right, out.left)],
+            [
+                LowRank(ENCODER, everyone, into.left, into.right, sparse=into.sparse),
+                LowRank(DECODER, everyone, out.right, out.left),
+            ],
         )
         lengths = updates.norm_powers(2).sum(1).sqrt() / call.schema[ENCODER].weight
         return updates.scale_(torch.where(lengths > 0, WITHIN / lengths, 0.0))

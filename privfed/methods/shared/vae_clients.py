@@ -108,7 +108,8 @@ def uploaded(architecture: Architecture, call: Call, changes: Mapping[str, Layer
     parts: list[Part] = []
     for name, change in changes.items():
         sides = (change.right, change.left) if name == architecture.last else (change.left, change.right)
-        parts += [LowRank(f"{name}.weight", everyone, *sides), Dense(f"{name}.bias", everyone, change.bias)]
+        weight = LowRank(f"{name}.weight", everyone, *sides, sparse=change.sparse)
+        parts += [weight, Dense(f"{name}.bias", everyone, change.bias)]
     return ClientUpdates(call.clients, call.schema, parts)
 
 

@@ -59,11 +59,15 @@ class FirstLayer(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerChange:
-    """Change of one layer by local training: weight + left^T right, bias + `bias`, per client."""
+    """Change of one layer by local training: weight + left^T right, bias + `bias`, per client.
+
+    Where `sparse`, `left` is mostly zeros: inputs over the whole catalogue.
+    """
 
     left: Float[Tensor, "clients rank in_"]
     right: Float[Tensor, "clients rank out"]
     bias: Float[Tensor, "clients out"]
+    sparse: bool = False
 
 
 class _History:
@@ -164,7 +168,7 @@ class LocalInput:
     def change(self) -> LayerChange:
         """The update after the last step; the layer is used up."""
         right = self._deltas.values.mul_(self._c[-1].unsqueeze(1))
-        return LayerChange(self._inputs, right, _summed(right))
+        return LayerChange(self._inputs, right, _summed(right), sparse=True)
 
 
 class Trunk:
