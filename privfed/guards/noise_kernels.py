@@ -11,40 +11,48 @@ from secure_agg.noise import Kernels
 def look_up(
     uints: UInt64[np.ndarray, " count"],
     edges: UInt64[np.ndarray, " edges"],
-    places: Float64[np.ndarray, " cells+1"],
+    guide: Float64[np.ndarray, "cells 4"],
     first: int,
     values: Int64[np.ndarray, " count"],
 ) -> Int64[np.ndarray, " undecided"]:
     """Add the draws of all uints that are clear of thresholds to values, and return the positions of the others."""
     undecided, found = np.empty(len(uints), np.int64), 0
-    one, top, last = np.uint64(1), ~np.uint64(0), np.int64(len(edges) - 1)
     bits = 0
-    while 1 << bits < len(places) - 1:
+    while 1 << bits < len(guide):
         bits += 1
     shift = np.uint64(64 - bits)
-    rest, unit = (one << shift) - one, 2.0 ** -float(64 - bits)
+    rest, unit = (np.uint64(1) << shift) - np.uint64(1), 2.0 ** -float(64 - bits)
     for i in range(len(uints)):
         uint = uints[i]
-        low, high = max(uint, one) - one, uint if uint == top else uint + one
         cell = np.int64(uint >> shift)
-        place = places[cell] + np.float64(np.int64(uint & rest)) * unit * (places[cell + 1] - places[cell])
-        below = np.int64(place) + 1
-        below = min(below, last)
-        if edges[below - 1] >= low or edges[below] <= high:
-            below, end = np.int64(0), np.int64(last + 1)
-            while below < end:
-                middle = (below + end) // 2
-                if edges[middle] < low:
-                    below = middle + 1
-                else:
-                    end = middle
-            # Decided unless an edge lies within a unit of the uint.
-            if below <= last and edges[below] <= high:
+        within = np.float64(np.int64(uint & rest)) * unit
+        place = guide[cell, 0] + within * (guide[cell, 1] + within * guide[cell, 2])
+        below = np.int64(place)
+        beyond = place - np.float64(below)
+        below += 1
+        if min(beyond, 1.0 - beyond) <= guide[cell, 3]:
+            below = np.int64(searched(uint, edges))
+            if below < 0:
                 undecided[found] = i
                 found += 1
                 continue
         values[i] += first + below
     return undecided[:found].copy()
+
+
+@compiled
+def searched(uint: np.uint64, edges: UInt64[np.ndarray, " edges"]) -> int:
+    """How many edges are below a uint, or -1 where one lies within a unit of it."""
+    one, top = np.uint64(1), ~np.uint64(0)
+    low, high = uint - one if uint else uint, uint if uint == top else uint + one
+    below, end = 0, len(edges)
+    while below < end:
+        middle = (below + end) // 2
+        if edges[middle] < low:
+            below = middle + 1
+        else:
+            end = middle
+    return -1 if below < len(edges) and edges[below] <= high else below
 
 
 @compiled(reassociate=True)

@@ -23,7 +23,12 @@ RoundUp = Callable[[NDArray[np.float64], Uints, NDArray[np.int64]], NDArray[np.f
 WORD_BITS = 64
 MAX_WORD = (1 << WORD_BITS) - 1
 
-_MIN_BITS, _MAX_BITS = 10, 13
+_MIN_BITS, _MAX_BITS = 10, 12
+"""Cells of a guide: few enough for a core's second cache."""
+
+_PASSED_OVER = 1e-6
+"""Far more than the rounding of a place, which is below 2^20 and computed in float64."""
+
 _PIECE = 1 << 13
 """Numbers that are rounded at a time."""
 
@@ -38,41 +43,75 @@ class Kernels(NamedTuple):
     round_up: RoundUp
 
 
-def places_of(edges: Uints) -> NDArray[np.float64]:
-    """How many edges are below words with given leading bits, between edges in proportion, `[2^bits + 1]`."""
+def guide_of(edges: Uints) -> NDArray[np.float64]:
+    """A parabola for each range of words with the same leading bits that says about how many edges are below a word.
+
+    Args:
+        edges: rising thresholds from 0 to the largest word, each known to within a unit.
+
+    Returns:
+        `[2^bits, 4]`: p, q, r and a margin. At the fraction t of its range a word has the place p + q t + r t^2, and
+        farther than the margin from integers the place tells surely between which edges a word lies, as places rise
+        with words, and those of edges and of the words next to them are no farther from the edges' indices.
+    """
     bits = min(max(edges.size.bit_length() - 2, _MIN_BITS), _MAX_BITS)
-    words = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64(WORD_BITS - bits)
+    shift = np.uint64(WORD_BITS - bits)
+    starts = np.arange(1 << bits, dtype=np.uint64) << shift
+    ends = np.append(_between_edges(edges, starts), edges.size - 1.0)
+    start, end = ends[:-1], ends[1:]
+    bend = 2.0 * (start + end) - 4.0 * _between_edges(edges, starts | np.uint64(1) << shift - np.uint64(1))
+    slope = end - start - bend
+    guide = np.stack([start, slope, bend, np.zeros(1 << bits)], axis=1)
+    for words in (np.maximum(edges, 1) - np.uint64(1), edges, np.minimum(edges, MAX_WORD - 1) + np.uint64(1)):
+        cells, place = _places(words, guide)
+        np.maximum.at(guide[:, 3], cells, np.abs(place - np.arange(edges.size)))
+    guide[:, 3] += _PASSED_OVER
+    # Where a parabola turns round, all words are searched for.
+    guide[(slope < 0.0) | (slope + 2.0 * bend < 0.0), 3] = 1.0
+    return guide
+
+
+def _between_edges(edges: Uints, words: Uints) -> NDArray[np.float64]:
+    """How many edges but the first are below words, between edges in proportion."""
     above = np.searchsorted(edges, words).clip(1, edges.size - 1)
     below, width = edges[above - 1], edges[above] - edges[above - 1]
-    within = (words - below) / np.maximum(width, 1)
-    return np.concatenate([[0.0], above - 1 + within.clip(0.0, 1.0), [edges.size - 1.0]])
+    found: NDArray[np.float64] = above - 1 + ((words - below) / np.maximum(width, 1)).clip(0.0, 1.0)
+    return found
+
+
+def _places(uints: Uints, guide: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """Cells of words in a guide, and their places by it."""
+    shift = np.uint64(WORD_BITS + 1 - len(guide).bit_length())
+    cells = (uints >> shift).astype(np.intp)
+    within = (uints & ((np.uint64(1) << shift) - np.uint64(1))) * 2.0 ** -int(shift)
+    start, slope, bend, _ = guide[cells].T
+    return cells, start + within * (slope + within * bend)
 
 
 def numpy_look_up(
-    uints: Uints, edges: Uints, places: NDArray[np.float64], first: int, values: NDArray[np.int64]
+    uints: Uints, edges: Uints, guide: NDArray[np.float64], first: int, values: NDArray[np.int64]
 ) -> NDArray[np.intp]:
     """Add the draws of all uints that are clear of thresholds to values, and return the positions of the others.
 
     Args:
         uints: the first 64 bits of uniform numbers, `[count]`.
         edges: rising thresholds from 0 to the largest word, each known to within a unit.
-        places: about how many edges are below the words with given leading bits, `[2^bits + 1]`.
+        guide: as `guide_of` finds it.
         first: the draw of a word that no edge is below.
         values: `[count]`, written; those of the positions returned are left as they are.
     """
-    shift = np.uint64(65 - len(places).bit_length())
-    cells = (uints >> shift).astype(np.intp)
-    start = places[cells]
-    within = (uints & ((np.uint64(1) << shift) - np.uint64(1))) * 2.0 ** -int(shift)
-    below = (start + within * (places[cells + 1] - start)).astype(np.intp) + 1
-    np.minimum(below, len(edges) - 1, out=below)
+    cells, place = _places(uints, guide)
+    below = place.astype(np.intp)
+    beyond = place - below
+    below += 1
+    missed = np.flatnonzero(np.minimum(beyond, 1.0 - beyond) <= guide[cells, 3])
     # An edge is below a word surely where it is below word - 1, and possibly where it is no more than word + 1,
     # saturating at the ends of the range. A threshold is known to within a unit, so where both count the same the
     # cell is certain.
-    low, high = np.maximum(uints, 1) - np.uint64(1), np.minimum(uints, MAX_WORD - 1) + np.uint64(1)
-    missed = np.flatnonzero((edges[below - 1] >= low) | (edges[below] <= high))
-    below[missed] = surely_below = np.searchsorted(edges, low[missed], side="left")
-    undecided: NDArray[np.intp] = missed[surely_below != np.searchsorted(edges, high[missed], side="right")]
+    low = np.maximum(uints[missed], 1) - np.uint64(1)
+    high = np.minimum(uints[missed], MAX_WORD - 1) + np.uint64(1)
+    below[missed] = surely_below = np.searchsorted(edges, low, side="left")
+    undecided: NDArray[np.intp] = missed[surely_below != np.searchsorted(edges, high, side="right")]
     below[undecided] = -first
     values += below
     values += first
@@ -146,7 +185,7 @@ def _trial(kernels: Kernels) -> dict[str, NDArray[Any]]:
     near = (edges[:, None] + np.array([-2, -1, 0, 1, 2]).astype(np.uint64)).ravel()
     uints = np.concatenate([uints, near])
     draws = np.full(uints.size, 7)
-    found["undecided words"] = kernels.look_up(uints, edges, places_of(edges), -20, draws)
+    found["undecided words"] = kernels.look_up(uints, edges, guide_of(edges), -20, draws)
     found["draws"] = draws
     values = rng.normal(0.0, 50.0, (3, _TRIED))
     values[:, ::3] = np.round(values[:, ::3])

@@ -7,9 +7,9 @@ to 128, 256, ... bits and the thresholds are computed again to match, until it i
 bits are uniform, the values have exactly the probabilities of the law. The only assumption is that on AES in counter
 mode, on which the masks of secure aggregation rest as well.
 
-Between words with given leading bits the thresholds lie nearly evenly, so a straight line says which one to compare
-first. It is the right one for most draws, and the rest take a binary search. A table of where the lines begin stays in
-a core's cache, where one that answered by itself would not.
+Among words with the same leading bits the thresholds lie so evenly that a parabola says how many are below a word. By
+how much it errs at each threshold is known, so it decides alone except near thresholds and far out in the tails, where
+a binary search does. The parabolas stay in a core's cache, where the thresholds would not.
 
 Sources: inversion and guide tables as in Devroye, "Non-Uniform Random Variate Generation" (1986), chapter III; reading
 more bits of a number as they are needed is Knuth and Yao (1976). The laws are those of `laws.py`.
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from secure_agg.checks import check_positive
 from secure_agg.errors import ConfigurationError
-from secure_agg.noise.kernels import MAX_WORD, WORD_BITS, Uints, in_use, places_of
+from secure_agg.noise.kernels import MAX_WORD, WORD_BITS, Uints, guide_of, in_use
 from secure_agg.noise.laws import Law, check_law, integer_weights
 from secure_agg.noise.random_source import RandomSource
 from secure_agg.noise.subkeys import subkey
@@ -64,7 +64,7 @@ class InverseCdfTable:
         self._lowest = 1 - len(thresholds) // 2
         # The last threshold is 2^64, which no 64-bit word holds; the largest word stands for it.
         self._edges = np.array([*thresholds[:-1], MAX_WORD], np.uint64)
-        self._places = places_of(self._edges)
+        self._guide = guide_of(self._edges)
 
     def sample(self, count: int, key: bytes | None = None) -> NDArray[np.int64]:
         """Independent draws.
@@ -116,7 +116,7 @@ class InverseCdfTable:
     def _add(self, uints: Uints, values: NDArray[np.int64], further_bits: Callable[[int], RandomSource]) -> None:
         """Add the draws at given uniform numbers to values."""
         look_up = in_use().look_up
-        for position in look_up(uints, self._edges, self._places, self._lowest - 1, values).tolist():
+        for position in look_up(uints, self._edges, self._guide, self._lowest - 1, values).tolist():
             values[position] += self._decide(int(uints[position]), further_bits(position))
 
     def _decide(self, word: int, source: RandomSource) -> int:

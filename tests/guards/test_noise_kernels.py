@@ -20,7 +20,7 @@ def test_every_word_is_looked_up_as_by_numpy(law, variance):
     near = (table._edges[:, None] + np.array([-2, -1, 0, 1, 2]).astype(np.uint64)).ravel()
     words = np.concatenate([words, near, np.array([0, 1, 2**64 - 2, 2**64 - 1], np.uint64)])
     found, wanted = np.full((2, len(words)), 7)
-    arrays = table._edges, table._places, table._lowest - 1
+    arrays = table._edges, table._guide, table._lowest - 1
     undecided = look_up(words, *arrays, found)
     assert undecided.tolist() == NUMPY.look_up(words, *arrays, wanted).tolist()
     assert len(undecided) >= 3 * len(table._edges) - 4
@@ -59,12 +59,12 @@ def test_an_encoding_is_the_same_whichever_loops_compute_it():
     assert np.array_equal(encoded, mechanism.encode(vectors, bytes(32)))
 
 
-def _one_too_low(uints, edges, places, first, values):
-    return NUMPY.look_up(uints, edges, places, first - 1, values)
+def _one_too_low(uints, edges, guide, first, values):
+    return NUMPY.look_up(uints, edges, guide, first - 1, values)
 
 
-def _decides_all(uints, edges, places, first, values):
-    undecided = NUMPY.look_up(uints, edges, places, first, values)
+def _decides_all(uints, edges, guide, first, values):
+    undecided = NUMPY.look_up(uints, edges, guide, first, values)
     values[undecided] += first + np.searchsorted(edges, uints[undecided])
     return undecided[:0]
 

@@ -112,17 +112,32 @@ def test_words_at_a_threshold_are_decided_by_further_bits(law, variance, offset,
             assert rest.requested == (requested if level == 128 or offset == 0 else requested[:-1])
 
 
-@pytest.mark.parametrize(("variance", "at_once"), [(3.0, 0.95), (90_000.0, 0.95), (2.0**28, 0.95)])
-def test_places_rise_and_mostly_lead_to_the_right_threshold_at_once(variance, at_once):
-    table = InverseCdfTable("skellam", variance)
-    edges, places = table._edges, table._places
-    assert (places[0], places[-1]) == (0, len(edges) - 1)
-    assert (np.diff(places) >= 0).all()
-    assert places.nbytes <= 2**16 + 8
-    words = np.random.default_rng(0).integers(0, 2**64, 50_000, dtype=np.uint64)
-    step = 2**64 // (len(places) - 1)
-    guessed = np.interp(words / step, np.arange(len(places)), places).astype(int) + 1
-    assert (guessed == np.searchsorted(edges, words)).mean() > at_once
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize(("variance", "at_once"), [(0.2, 0.99), (3.0, 0.99), (90_000.0, 0.99), (2.0**28, 0.99)])
+def test_a_guide_decides_most_words_alone_and_never_wrongly(law, variance, at_once):
+    table = InverseCdfTable(law, variance)
+    edges, guide = table._edges, table._guide
+    assert guide.nbytes <= 2**17
+    bits = len(guide).bit_length() - 1
+    rng = np.random.default_rng(0)
+    beside = np.concatenate([edges + np.uint64(d) for d in (1, 2, 3)] + [edges - np.uint64(d) for d in (0, 1, 2, 3)])
+    starts = np.arange(len(guide), dtype=np.uint64) << np.uint64(64 - bits)
+    for words, share in (
+        (rng.integers(0, 2**64, 200_000, dtype=np.uint64), at_once),
+        (np.concatenate([beside, starts, starts - np.uint64(1)]), 0.0),
+        (edges[rng.integers(0, edges.size, 50_000)] + (1 << rng.integers(0, 50, 50_000, dtype=np.uint64)), 0.0),
+    ):
+        # By hand: four numbers a cell, a parabola, and a margin.
+        p, q, r, margin = guide[words >> np.uint64(64 - bits)].T
+        t = (words & np.uint64(2 ** (64 - bits) - 1)) / 2.0 ** (64 - bits)
+        place = p + t * (q + t * r)
+        decided = np.abs(place - np.round(place)) > margin
+        assert decided.mean() >= share
+        low, high = words[decided] - np.uint64(1), words[decided] + np.uint64(1)
+        below = np.searchsorted(edges, low, side="left")
+        # No threshold within a unit of a word that is decided, and the right number of them below it.
+        assert np.array_equal(below, np.searchsorted(edges, high, side="right"))
+        assert np.array_equal(below, np.floor(place[decided]).astype(int) + 1)
 
 
 @pytest.mark.parametrize("law", LAWS)
