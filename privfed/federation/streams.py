@@ -153,10 +153,11 @@ class Streams:
         out = flat.data.cast("B")
         hiding = purpose in HIDING
         known = self._hiding if hiding else self._contexts
-        for place, user in enumerate(users):
-            start = 4 * width * place
+        start, written = 0, len(plain)
+        for user in users:
             stream = known.get(user) or self._key_stream(user, hiding=hiding)
-            stream.update_into(plain, out[start : start + 4 * width + _SLACK])
+            stream.update_into(plain, out[start : start + written + _SLACK])
+            start += written
         return flat[: len(users) * width].reshape(len(users), width)[:, :count]
 
     def uniform(

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float, Int64, UInt32
 from torch import Tensor
 
+from privfed.compute.compiled import compiled
 from privfed.compute.devices import on_host, placed
 from privfed.data import Histories
 from privfed.federation import Call, Purpose
@@ -31,15 +32,20 @@ class UserRows:
 
     def entries(self, users: Int64[Tensor, " n"]) -> Int64[Tensor, " k"]:
         """Positions, in `items`, of the entries of `users`, in that order."""
-        counts = self.counts[users]
-        inner = torch.arange(int(counts.sum())) - (counts.cumsum(0) - counts).repeat_interleave(counts)
-        return self._first[users].repeat_interleave(counts) + inner
+        return self._ragged(users)[1]
 
     def select(self, users: Int64[Tensor, " n"]) -> OwnRows:
         """The rows of `users`, in that order."""
+        owner, entries = self._ragged(users)
+        return OwnRows(owner, self.items[entries], self.counts[users], self.n_items)
+
+    def _ragged(self, users: Int64[Tensor, " n"]) -> tuple[Int64[Tensor, " k"], Int64[Tensor, " k"]]:
+        """Of every entry of `users`: whose it is, by position in `users`, and its position in `items`."""
         counts = self.counts[users]
         owner = torch.arange(len(users)).repeat_interleave(counts)
-        return OwnRows(owner, self.items[self.entries(users)], counts, self.n_items)
+        # Entries of one user follow each other here as there.
+        shift = self._first[users] - (counts.cumsum(0) - counts)
+        return owner, torch.arange(len(owner)) + shift[owner]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,8 +91,26 @@ def kept(rows: OwnRows, call: Call, steps: int, dropout: float) -> Bool[Tensor, 
         return torch.ones(steps, len(rows.owner), dtype=torch.bool)
     count = steps * int(rows.counts.max()) if len(rows.owner) else 0
     words = call.streams.words(Purpose.DROPOUT, call.round, call.query_id, call.clients.tolist(), count)
-    place = torch.arange(steps).unsqueeze(1) * rows.counts[rows.owner] + rows.place
-    return placed(words[on_host(rows.owner), on_host(place)] >= np.uint32(dropout * 2**32))
+    keep = np.empty((steps, len(rows.owner)), np.bool_)
+    _compare(words, on_host(rows.counts), np.uint32(dropout * 2**32), keep)
+    return placed(keep)
+
+
+@compiled
+def _compare(
+    words: UInt32[np.ndarray, "clients words"],
+    counts: Int64[np.ndarray, " clients"],
+    threshold: np.uint32,
+    keep: Bool[np.ndarray, "steps k"],
+) -> None:
+    """Keep the entries whose word reaches the threshold; every client's stand together."""
+    first = 0
+    for client in range(len(counts)):
+        own = counts[client]
+        for step in range(len(keep)):
+            for i in range(own):
+                keep[step, first + i] = words[client, step * own + i] >= threshold
+        first += own
 
 
 def whole(rows: OwnRows, dtype: torch.dtype) -> Inputs:

@@ -6,13 +6,10 @@ rows are `OwnRows`; what one client reads in every local step is `Inputs`.
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.nn.functional import embedding_bag
-
-from privfed.compute.devices import on_host, placed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,18 +50,18 @@ class Inputs:
         """The same over the whole catalogue."""
         rows, steps = self.rows, len(self.values)
         out = self.values.new_zeros(len(rows.counts), steps, rows.n_items)
-        out[rows.owner.unsqueeze(1), torch.arange(steps), rows.items.unsqueeze(1)] = self.values.T
+        # [steps, k]: where every entry stands in `out`, laid out flat.
+        at = (rows.owner * steps + torch.arange(steps).unsqueeze(1)) * rows.n_items + rows.items
+        out.view(-1).scatter_(0, at.view(-1), self.values.view(-1))
         return out
 
     def times(
         self, table: Float[Tensor, "rows width"], row: Int64[Tensor, " k"]
     ) -> Float[Tensor, "steps clients width"]:
         """Sum of value x `table[row]` over every client's entries: the first layer, for all steps at once."""
-        steps, clients = len(self.values), len(self.rows.counts)
-        flat = placed(np.flatnonzero(on_host(self.values)))
-        step = flat // max(self.values.shape[1], 1)
-        entry = flat - step * self.values.shape[1]
-        sizes = torch.bincount(step * clients + self.rows.owner[entry], minlength=steps * clients)
-        values = self.values.flatten()[flat]
-        sums = embedding_bag(row[entry], table, sizes.cumsum(0) - sizes, mode="sum", per_sample_weights=values)
-        return sums.view(steps, clients, -1)
+        (steps, entries), counts = self.values.shape, self.rows.counts
+        # [steps, clients]: where the entries of each client begin. To leave out what was dropped takes longer.
+        first = torch.arange(steps).unsqueeze(1) * entries + counts.cumsum(0) - counts
+        values = self.values.view(-1)
+        sums = embedding_bag(row.repeat(steps), table, first.view(-1), mode="sum", per_sample_weights=values)
+        return sums.view(steps, len(counts), -1)
