@@ -41,7 +41,7 @@ class Metric(BaseModel):
             exact.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: MetricName
     k: int
@@ -70,7 +70,7 @@ class Ratio(BaseModel):
         hi: Upper end.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     value: float
     lo: float
@@ -90,7 +90,7 @@ class BeyondAccuracy(BaseModel):
             empty where it was not released.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     k: int
     coverage: float | None = None
@@ -111,7 +111,7 @@ class PrivateChoice(BaseModel):
         mu: What the choice cost.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     candidates: tuple[dict[str, JsonValue], ...]
     values: tuple[Metric, ...]
@@ -142,7 +142,7 @@ class EvaluationResult(BaseModel):
         choice: The choice among settings before that; None where there was none.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     metrics: tuple[Metric, ...]
     popularity: tuple[Metric, ...] | None

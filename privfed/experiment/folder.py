@@ -47,7 +47,7 @@ class FolderRecord(BaseModel):
         data_sha256: digest of the data as they were loaded.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     format: int = FORMAT
     kind: Kind
@@ -86,7 +86,7 @@ class DevicesRecord(BaseModel):
         unused: stage -> replies that were not used.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     format: int = FORMAT
     privfed: str = __version__
@@ -128,7 +128,7 @@ class EvaluationRecord(BaseModel):
         clipped_fraction: share of uploads that the clip changed; None without a clip.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     run: str
     data: dict[str, JsonValue]
