@@ -35,7 +35,7 @@ def answer(error: Exception) -> int:
     if isinstance(error, click.ClickException):
         # Where a command without arguments prints its help, click leaves no message.
         if message := error.format_message().strip():
-            _say(message)
+            _say(message if "Did you mean" in message else f"{message.removesuffix('.')}{_way_out(error)}")
         return BAD_INPUT
     if isinstance(error, OSError):
         _say(_of_the_system(error))
@@ -52,6 +52,16 @@ def answer(error: Exception) -> int:
     traceback.print_exception(error)
     _say("this is a fault of privfed itself, not of what was given; please report it with the lines above")
     return FAULT
+
+
+def _way_out(error: click.ClickException) -> str:
+    """What to do where a command was called in a way it cannot be."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None:
+        return ""
+    if isinstance(context.command, click.Group) and not isinstance(error, click.NoSuchOption):
+        return f": choose one of {', '.join(context.command.list_commands(context))}"
+    return f"; see '{context.command_path} --help'"
 
 
 def _say(sentence: str) -> None:

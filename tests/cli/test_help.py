@@ -76,5 +76,8 @@ def test_without_a_command_the_help_is_shown(cli: Callable) -> None:
 
 def test_an_unknown_command_or_option_is_one_sentence(refused: Callable) -> None:
     assert "'adit'. Did you mean 'audit'?" in refused("adit")
-    assert "No such option" in refused("methods", "--nonsense")
+    assert refused("data", "inspect") == "No such command 'inspect': choose one of list, fetch, show"
+    assert refused("nodes").startswith("No such command 'nodes': choose one of audit, report, compare, run, ")
+    assert refused("attack") == "Missing argument 'RUN_DIR'; see 'privfed attack --help'"
+    assert refused("methods", "--nonsense") == "No such option: --nonsense; see 'privfed methods --help'"
     assert "no method is named" in refused("run")
