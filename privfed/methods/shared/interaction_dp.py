@@ -18,7 +18,8 @@ variance. What is read and what leaves has exactly the law of noise drawn step b
 
 What a step releases lies on a grid (`privfed.federation.grid`): sums of clipped gradients are kept in float64, the new
 value is rounded to the grid, and noise is a whole number of its steps. The sum of the noise of several steps, rounded
-once, is post-processing of the sums that each had its own.
+once, is post-processing of the sums that each had its own. What a table changes by is kept apart from the table, whose
+numbers a server chooses: added to large ones whenever a row is read, noise would be lost on the rows that are read.
 
 Randomness comes from the device's own key, which is never sent.
 Addresses are `query x 65536 + slot`, and a slot is used once.
@@ -144,7 +145,7 @@ class InteractionTrainer:
         table = items.repeat(len(tile), 1, 1)
         rows = table.view(-1, items.shape[1])
         grids = self._grids(how, p, items)
-        noise = RowNoise(call, users.tolist(), table, grids["items"])
+        noise = RowNoise(call, users.tolist(), table, items, grids["items"])
         for step in range(how.steps):
             records = self._draw(call, how.rate, users, counts, step)
             place = records.items + (torch.arange(len(tile)) * self.n_items).view(-1, 1, 1)
@@ -163,7 +164,7 @@ class InteractionTrainer:
                 noise.move_(at, d_items.mul_(-self.rates["items"] / how.divisor))
             self._descend_(call, users.tolist(), p, sums, step, how.divisor, grids)
         noise.finish_(how.steps)
-        return table.sub_(items)
+        return table
 
     def _draw(
         self, call: Call, rate: float, users: Int64[Tensor, " tile"], counts: Int64[Tensor, " tile"], step: int
@@ -219,12 +220,20 @@ class RowNoise:
     Args:
         call: whose streams and address are used.
         users: of the tile.
-        table: their copies of the item table `[tile, items, dim]`, moved and noised in place.
+        table: their copies of the item table, moved and noised in place; at the end, what they changed by.
+        items: the table that they started from.
         grid: of the noise of one step.
     """
 
-    def __init__(self, call: Call, users: Sequence[int], table: Float[Tensor, "tile items dim"], grid: Grid) -> None:
-        self._call, self._users, self._table, self._grid = call, users, table, grid
+    def __init__(
+        self,
+        call: Call,
+        users: Sequence[int],
+        table: Float[Tensor, "tile items dim"],
+        items: Float[Tensor, "items dim"],
+        grid: Grid,
+    ) -> None:
+        self._call, self._users, self._table, self._items, self._grid = call, users, table, items, grid
         self._moves = torch.zeros(table.shape, dtype=torch.float64)
         self._settled = torch.zeros(table.shape[:2], dtype=torch.int32)
 
@@ -245,17 +254,17 @@ class RowNoise:
         slot = self._call.query_id * SLOTS_PER_QUERY + 2 * step + 1
         noise = self._noise(slot, self._users, ratios.expand(-1, -1, dim))[owner, rank]
         rows, moves = self._table.view(-1, dim), self._moves.view(-1, dim)
-        rows[positions] = released(rows[positions] + moves[positions], noise, self._grid).float()
-        moves[positions] = 0
+        moves[positions] = released(moves[positions], noise, self._grid)
+        rows[positions] = (self._items[positions % n_items] + moves[positions]).float()
 
     def finish_(self, steps: int) -> None:
-        """Bring every row up to date after the last step."""
+        """Put what every row changed by, with all of its noise, in the place of the row."""
         slot = self._call.query_id * SLOTS_PER_QUERY + 2 * steps
         due = self._due(torch.arange(self._settled.numel()), steps).view(*self._settled.shape, 1)
         for some in tiles(len(self._users), _NOISED_AT_ONCE):
-            own = self._table[some]
+            own = self._moves[some]
             noise = self._noise(slot, self._users[some], due[some].expand(own.shape))
-            own.copy_(released(self._moves[some].add_(own), noise, self._grid))
+            self._table[some] = released(own, noise, self._grid)
 
     def _noise(
         self, slot: int, users: Sequence[int], ratios: Float64[Tensor, "users rows dim"]

@@ -166,6 +166,19 @@ def test_a_row_is_read_with_the_noise_of_the_steps_before(world):
             standard(moved, deviation * math.sqrt(step))
 
 
+@pytest.mark.parametrize("name", SMALL)
+def test_numbers_of_a_table_take_no_noise_from_the_rows_that_are_read(world, name):
+    """A server that sends large ones must not see by the noise that is left which rows a device read."""
+    w = world(name, **SMALL[name])
+    without_gradients(w.clients.noisily)
+    public, uploads = w.server.public(), []
+    for size in (0.0, 2.0**30):
+        message = replace(public, shared={**public.shared, "items": torch.full_like(public.shared["items"], size)})
+        uploads.append(perform(w.clients, call(w, LOUD), message).stacked("items"))
+        w.clients.discard()
+    assert uploads[0].equal(uploads[1])
+
+
 def test_bits_and_negatives(world):
     """Joined at the promised rate, independently of step and record; negatives blind to the rest of the history."""
     n_users, n_items, each = 400, 50, 20
