@@ -84,9 +84,10 @@ class FairClients(StatefulClients):
     def train(self, call: Call, message: Message) -> ClientUpdates:
         """Local epochs of Adam on each device's own version of the tables, on all layers and on the user's rows."""
         users, names = call.clients, self.model.tables
-        layers = torch.cat([message.shared[name].flatten() for name in self.model.shapes()])
         private = self.private.rows(users)
         rows = torch.stack([private[f"user.{name}"] for name in names], 1)
+        # Of the rows' precision, whatever a server sends: the kernel mixes no two.
+        layers = torch.cat([message.shared[name].flatten() for name in self.model.shapes()]).to(rows.dtype)
         new_layers, levels = layers.repeat(len(users), 1), torch.full((len(users),), -1)
         groups: dict[str, list[Group]] = {}
         for place in self._places(users, message):

@@ -132,7 +132,13 @@ class DeviceTraining:
     def receive(
         self, spaces: Mapping[str, TableSpace], tables: Mapping[str, Float[Tensor, "items dim"]]
     ) -> ReceivedTables:
-        """The download of devices that keep tables in `spaces`."""
+        """The download of devices that keep tables in `spaces`.
+
+        Raises:
+            IndexError: the server sent a table of another shape.
+        """
+        for name in spaces:
+            refuse_shape(f"items.{name}", tables[name], (self.n_items, self.config.dim))
         reduced = {name: space.reduce(tables[name]) for name, space in spaces.items()}
         sizes = [space.size for space in spaces.values()]
         slots, signs = self._layout(tuple(spaces.values()))
