@@ -74,6 +74,7 @@ CUT = [
         for which in ("", "items")[: 1 + (name not in TABLELESS)]
         for axis in (0, 1)
     ),
+    *((name, "column", 0) for name in ("dcf", "dfmr", "lightfr")),
 ]
 
 

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int8, Int32, Int64, UInt8
 from torch import Tensor
 
 from privfed.compute.devices import on_host, placed
+from privfed.compute.received import refuse_shape
 from privfed.federation import Call, FederationError, Message, PrivateState, Purpose, StatefulClients, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.dfmr.balance import Balance
@@ -76,7 +77,12 @@ class ReceivedCodes:
         return cls(items, items.sum(0, dtype=np.int64), products_of(items), np.zeros(len(items), np.int8))
 
     def replace(self, bit: int, packed: Tensor) -> None:
-        """Take over one column."""
+        """Take over one column.
+
+        Raises:
+            IndexError: the server sent bits of fewer or more items.
+        """
+        refuse_shape("a column of item codes", packed, (-(-len(self.items) // 8),))
         decided = np.unpackbits(on_host(packed), count=len(self.items), bitorder="little").view(np.int8)
         column = decided * np.int8(2) - np.int8(1)
         self.bit, self.change = bit, column - self.items[:, bit]
