@@ -7,8 +7,17 @@ from privfed.lazy import load_lazily
 if TYPE_CHECKING:
     from privfed.federation.messages import Call, Cohort, Individual, Message, Total
     from privfed.federation.parties import Clients, Federation, FederationError, Server, begin_query, perform
-    from privfed.federation.private_state import MEMORY, PrivateState, Ranges, Start, StatefulClients, Storage, alike
-    from privfed.federation.sharded_state import ClientStateError, ShardFolder
+    from privfed.federation.private_state import (
+        MEMORY,
+        ClientStateError,
+        PrivateState,
+        Ranges,
+        Start,
+        StatefulClients,
+        Storage,
+        alike,
+    )
+    from privfed.federation.sharded_state import ShardFolder
     from privfed.federation.streams import PUBLIC, SERVER, Purpose, Streams
 
 __all__ = [

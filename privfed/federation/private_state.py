@@ -32,6 +32,21 @@ class Ranges(Protocol):
         """Some rows."""
 
 
+class ClientStateError(ValueError):
+    """Private state cannot be kept where, or loaded from what, was given."""
+
+
+def refuse_other_state(state: Mapping[str, Ranges], wanted: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse private tensors of other names or shapes: compiled code, which reads memory unchecked, is given them.
+
+    Raises:
+        ClientStateError: they are of other users, or of other settings.
+    """
+    found = {name: tuple(values.shape) for name, values in state.items()}
+    if found != wanted:
+        raise ClientStateError(f"client state of shapes {wanted} was expected, and the checkpoint holds {found}")
+
+
 class PrivateState:
     """Named tensors `[users, *shape]` with transactional updates.
 
@@ -82,7 +97,12 @@ class PrivateState:
         return dict(self.current)
 
     def load(self, state: Mapping[str, Ranges]) -> None:
-        """Replace committed tensors and forget staged ones."""
+        """Replace committed tensors and forget staged ones.
+
+        Raises:
+            ClientStateError: they are of other users, or of other settings.
+        """
+        refuse_other_state(state, {name: tuple(values.shape) for name, values in self.current.items()})
         self._staged.clear()
         for name, values in state.items():
             self.current[name] = moved(values[:]).clone()

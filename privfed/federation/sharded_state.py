@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
 
-from privfed.federation.private_state import PrivateState, Ranges, Start
+from privfed.federation.private_state import ClientStateError, PrivateState, Ranges, Start, refuse_other_state
 
 SHARD_BYTES = 256 * 2**20
 """Largest size of a shard, both copies of its users together; a single user's rows are never split."""
@@ -35,10 +35,6 @@ _AT_ONCE = 16 * 2**20
 """Bytes that are drawn or copied at once."""
 _ALIGNED = 64
 _OWNER, _SHARDS = "owner.json", "*.shard"
-
-
-class ClientStateError(ValueError):
-    """Private state cannot be kept in the folder that was given."""
 
 
 class ShardFolder:
@@ -267,10 +263,7 @@ class ShardedState(PrivateState):
         Raises:
             ClientStateError: they are of other users, or of other settings.
         """
-        wanted = {name: (self._count, *kind.shape[1:]) for name, kind in self._kinds.items()}
-        found = {name: tuple(values.shape) for name, values in state.items()}
-        if found != wanted:
-            raise ClientStateError(f"client state of shapes {wanted} was expected, and the checkpoint holds {found}")
+        refuse_other_state(state, {name: (self._count, *kind.shape[1:]) for name, kind in self._kinds.items()})
         self._waiting.clear()
 
         # A shard's users follow one another, so a range of the checkpoint holds them.

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from privfed.federation import PrivateState, StatefulClients
+from privfed.federation import ClientStateError, PrivateState, StatefulClients
 
 
 def users(*ids):
@@ -72,6 +72,16 @@ def test_loading_replaces_what_is_current_and_forgets_what_is_staged(state):
     assert saved["b"][0] == 0  # a loaded checkpoint is not written to
 
 
+@pytest.mark.parametrize(
+    "other",
+    [{"w": torch.zeros(5, 1)}, {"w": torch.zeros(5, 3)}, {"w": torch.zeros(4, 2)}, {"b": torch.zeros(5, 1)}, {"c": 0}],
+)
+def test_a_checkpoint_of_other_users_or_settings_is_refused(state, other):
+    with pytest.raises(ClientStateError, match="was expected, and the checkpoint holds"):
+        state.load({**state.state(), **{name: torch.as_tensor(values) for name, values in other.items()}})
+    assert state.state()["w"].shape == (5, 2)
+
+
 def test_both_sides_pass_the_transaction_on(state):
     class Half(StatefulClients):
         steps = frozenset({"train"})
@@ -86,5 +96,5 @@ def test_both_sides_pass_the_transaction_on(state):
     state.stage(users(0), {"b": torch.tensor([1.0])})
     half.commit()
     assert half.state()["b"][0] == 1
-    half.load({"b": torch.full((5,), 6.0)})
+    half.load({**half.state(), "b": torch.full((5,), 6.0)})
     assert half.state()["b"].tolist() == [6] * 5
