@@ -85,7 +85,17 @@ def neighbour_means(
 
     Returns:
         The mean over the neighbourhoods.
+
+    Raises:
+        IndexError: graph, uploads and tables are of other users or items: compiled code reads memory unchecked.
     """
+    (users, size), n = out.shape, len(rows)
+    fits = near.shape == (n, n) and updates.shape == (n, size) and base.shape == (size,)
+    if not (fits and n and 0 <= int(rows.min()) <= int(rows.max()) < users):
+        raise IndexError(
+            f"a graph of shape {tuple(near.shape)}, uploads {tuple(updates.shape)} and a table of {len(base)} numbers "
+            f"do not belong to {n} of {users} users with {size} numbers each; continue from a checkpoint of this run"
+        )
     chain, mean = NeighbourhoodChain.from_neighbours(near) if near.is_cpu else None, torch.empty_like(base)
     if chain is None or len(chain.tables) > _WORTH_A_CHAIN * near.numel():
         # [n, n], rows of sum 1. Column blocks keep the means of one block, never a second [n, size] array.

@@ -250,6 +250,19 @@ def test_a_huge_table_leaves_nothing_behind_in_the_means_of_others():
         np.testing.assert_allclose(out[i].numpy(), values.double()[near[i]].mean(0).numpy(), atol=2e-6)
 
 
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("near", "updates", "base", "users", "last"),
+    [(8, 5, 30, 6, 4), (5, 4, 30, 6, 4), (5, 5, 29, 6, 4), (5, 5, 31, 6, 4), (5, 5, 30, 4, 4), (5, 5, 30, 6, -1)],
+)
+def test_a_graph_and_tables_of_others_are_refused(near, updates, base, users, last):
+    """A damaged checkpoint may hold any, and the compiled sums read memory unchecked."""
+    rows = torch.tensor([0, 1, 2, 3, last])
+    everybody = torch.ones(near, near, dtype=torch.bool)
+    with pytest.raises(IndexError, match="continue from a checkpoint of this run"):
+        neighbour_means(everybody, torch.ones(updates, 30), torch.zeros(base), torch.zeros(users, 30), rows)
+
+
 def test_absent_clients_keep_their_target_and_newcomers_have_the_initial_table(world):
     w = world("gpfedrec", plan="none:sampling.kind=epoch,sampling.size=15", **SMALL)
     initial = w.server.public().shared["items"].clone()
