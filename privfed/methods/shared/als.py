@@ -130,10 +130,10 @@ class ALSObjective:
             ObjectiveError: weights, factors and lists are of different catalogues or populations.
         """
         self._check(items, feedback)
-        if len(users) != feedback.purchased.n_users:
+        if users.shape != (feedback.purchased.n_users, items.shape[1]):
             raise ObjectiveError(
-                f"there are factors of {len(users)} users but lists of {feedback.purchased.n_users}: pass one row for "
-                f"each user of the lists"
+                f"there are users' factors of shape {users.shape}, but lists of {feedback.purchased.n_users} users and "
+                f"items' factors of width {items.shape[1]}: pass one row of that width for each user of the lists"
             )
         table, out, numbers = padded(users), padded(items), self._numbers()
         own = _pair_sums(table, out, _lists(feedback), self.pairs, numbers)
@@ -152,10 +152,15 @@ class ALSObjective:
 
     def _check(self, items: Float64[np.ndarray, "items dim"], feedback: Feedback) -> None:
         sizes = {len(self.missing), len(self.pairs), len(items), feedback.purchased.n_items, feedback.examined.n_items}
-        if len(sizes) > 1:
+        if len(sizes) > 1 or (self.missing.ndim, self.pairs.ndim, items.ndim) != (1, 1, 2):
             raise ObjectiveError(
                 f"the weights are of {len(self.missing)} and {len(self.pairs)} items, the factors of {len(items)} and "
                 f"the lists of {feedback.purchased.n_items} and {feedback.examined.n_items}: take all of one catalogue"
+            )
+        if feedback.purchased.n_users != feedback.examined.n_users:
+            raise ObjectiveError(
+                f"there are purchases of {feedback.purchased.n_users} users and examinations of "
+                f"{feedback.examined.n_users}: pass lists of the same users"
             )
 
     def _numbers(self) -> "Numbers":

@@ -212,8 +212,14 @@ def test_what_does_not_belong_together_is_refused():
         lambda: objective.users(np.ones((5, 2)), feedback),
         lambda: objective.items(np.ones((3, 2)), np.ones((5, 2)), feedback),
         lambda: objective.users(np.ones((4, 2)), feedback.by_item()),
+        lambda: ALSObjective(s[:, None], s, 0.0, 0.5, (0.5, 0.5), 0.1).users(np.ones((4, 2)), feedback),
     ):
         with pytest.raises(ObjectiveError, match="take all of one catalogue"):
             call()
-    with pytest.raises(ObjectiveError, match="factors of 2 users but lists of 3"):
-        objective.items(np.ones((2, 2)), np.ones((4, 2)), feedback)
+    # The compiled kernel reads offsets of users, and sides of factors, unchecked.
+    fewer = Feedback(feedback.purchased, feedback.examined.subset(np.arange(2)))
+    with pytest.raises(ObjectiveError, match="purchases of 3 users and examinations of 2"):
+        objective.users(np.ones((4, 2)), fewer)
+    for shape in ((2, 2), (3, 40), (3, 1)):
+        with pytest.raises(ObjectiveError, match="pass one row of that width for each user"):
+            objective.items(np.ones(shape), np.ones((4, 2)), feedback)
