@@ -13,6 +13,7 @@ from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from privfed.compute.compiled import compiled
+from privfed.compute.received import refuse_shape
 from privfed.methods.shared.heads import SATURATED
 from privfed.methods.shared.samples import Samples, TouchedRows
 
@@ -108,6 +109,7 @@ def _trained(
     rates: LinearRates,
 ) -> dict[str, Tensor]:
     _refuse_others(start, heads)
+    refuse_shape("a table of touched rows", table, (len(rows.owner), heads["w"].shape[1]))
     new = {name: values.clone() for name, values in heads.items()}
     bias = new["b"] if "b" in new else torch.zeros(len(new["w"]))
     _epoch(

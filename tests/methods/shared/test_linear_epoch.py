@@ -173,3 +173,14 @@ def test_a_saturated_sample_moves_nothing():
     torch.testing.assert_close(table, before, atol=1e-6, rtol=0)
     torch.testing.assert_close(found["w"], heads["w"], atol=1e-6, rtol=0)
     assert torch.isfinite(table).all()
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("more", [(-1, 0), (1, 0), (0, -1), (0, 1)])
+def test_a_table_of_other_rows_is_refused(more):
+    """Machine code reads memory unchecked."""
+    samples, rates = drawn([19, 8], seed=1), LinearRates(**RATES, together=True)
+    rows = touched_rows(samples, ITEMS)
+    table = torch.zeros(len(rows.ids) + more[0], DIM + more[1])
+    with pytest.raises(IndexError, match="drop the message"):
+        linear_epoch(samples, rows, table, start(2, bias=False, seed=1), BATCH, rates)
