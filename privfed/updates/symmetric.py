@@ -131,8 +131,9 @@ class Symmetric:
         roots, signs = self.weights.abs().sqrt().to(self.vectors.dtype), self.weights.sign().to(self.vectors.dtype)
         rooted = self.vectors * roots.unsqueeze(1)
         if total.is_cpu:
-            for sign in (1, -1):
-                if len(chosen := rooted.numpy()[(signs == sign).numpy()]):
+            # Rows of weight 0 stay: without them the sum over all others would be taken in another order.
+            for sign, of_sign in ((1, signs >= 0), (-1, signs < 0)):
+                if len(chosen := rooted.numpy()[of_sign.numpy()]):
                     _add_triangle(upper_gram(chosen), total.numpy(), self.diagonal, sign)
             return
         # [side, h] times [h, side].

@@ -50,6 +50,16 @@ def cohort(seed, clients, side, diagonal, dtype=torch.float32):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_how_a_sum_is_rounded_does_not_depend_on_whose_history_says_nothing(weight, monkeypatch):
+    """A vector that counts 0 takes its place in the product: leaving it out would round everybody else's sum anew."""
+    taken = []
+    monkeypatch.setattr("privfed.updates.symmetric.upper_gram", lambda rows: taken.append(len(rows)) or rows.T @ rows)
+    weights = torch.tensor([1.0, weight, 1.0], dtype=torch.float64)
+    Symmetric("s", torch.arange(3), weights, torch.ones(3, 4)).add_to(torch.zeros(10, dtype=torch.float64))
+    assert taken == [3]
+
+
 cohorts = st.tuples(st.integers(0, 10**6), st.integers(0, 9), st.integers(2, 9), st.booleans())
 
 
