@@ -44,10 +44,13 @@ from privfed.methods.shared.local_training import Parameters
 from privfed.methods.shared.record_gradients import RecordGradients, with_negatives
 from privfed.methods.shared.samples import tile_order
 from privfed.updates import add_rows_
+from privfed.updates.parts import largest
 
 SLOTS_PER_QUERY = 65_536
 _RECORDS_AT_ONCE = 16
 _NOISED_AT_ONCE = 4
+_LARGEST = 2.0**32
+"""With larger numbers, norms of gradients might overflow: for whoever reads them, and for nobody else."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,7 +113,8 @@ class InteractionTrainer:
             New parameters, and what each client's copy of the table changed by.
 
         Raises:
-            FederationError: the call has no noise, or more steps than there are addresses.
+            FederationError: the call has no noise, or more steps than there are addresses; or a server sent such large
+                numbers that training may fail, which would show whose history has their rows.
         """
         how = call.noisy_steps
         if how is None:
@@ -120,6 +124,8 @@ class InteractionTrainer:
                 f"query {call.query_id} with {how.steps} local steps has no fresh addresses for its noise: at most "
                 f"{2**32 // SLOTS_PER_QUERY} queries per round and {SLOTS_PER_QUERY // 2 - 1} steps have"
             )
+        if not all(largest(values) <= _LARGEST for values in (items, *parameters.values())):
+            raise FederationError(f"parameters came with numbers that are above {_LARGEST:g} or none; drop the message")
         new = {name: torch.empty_like(values) for name, values in parameters.items()}
         changes = torch.empty(len(call.clients), *items.shape)
         for tile in torch.split(tile_order(self._counts[call.clients]), tile_size()):

@@ -179,6 +179,21 @@ def test_numbers_of_a_table_take_no_noise_from_the_rows_that_are_read(world, nam
     assert uploads[0].equal(uploads[1])
 
 
+@pytest.mark.parametrize("size", [3e38, 2.0**33, math.nan])
+@pytest.mark.parametrize("name", SMALL)
+def test_numbers_that_overflow_for_whoever_has_an_item_are_refused_by_everybody(name, size):
+    """NaN in one upload, or zeros in its place, would show the item that no noise may show."""
+    hidden = {"hidden": (64, 32, 16)} if name == "fedncf" else {}
+    server, clients, streams = built(name, [[3], [7], []], 60, **SMALL[name] | hidden)
+    public = server.public()
+    shared = {key: torch.full_like(values, min(size, 1.0)) for key, values in public.shared.items()}
+    shared["items"][3] = size
+    for user in range(3):
+        made = Call(0, 0, "train", 0, torch.tensor([user]), streams, server.schema, noisy_steps=LOUD)
+        with pytest.raises(FederationError, match="drop the message"):
+            perform(clients, made, replace(public, shared=shared))
+
+
 def test_bits_and_negatives(world):
     """Joined at the promised rate, independently of step and record; negatives blind to the rest of the history."""
     n_users, n_items, each = 400, 50, 20
