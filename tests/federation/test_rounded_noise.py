@@ -74,6 +74,22 @@ def test_a_word_on_a_half_integer_is_decided_by_its_further_bits():
 
 
 @pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("size", [0.01, 1.0, 13.8])
+def test_words_near_half_integers_are_decided_as_by_exact_arithmetic(name, size):
+    """Of -log(u), the fraction of a step next to k + 1/2 that float arithmetic cannot tell apart."""
+    ratio, words = 2.0**36, []
+    reach = size if name == "laplace" else (2 * size) ** 0.5
+    with mp.workprec(400):
+        for place in range(40):
+            k, aside = mp.floor(reach * ratio) - place, mp.mpf(place - 20) * mp.mpf(2) ** -13
+            near = (k + mp.mpf(1) / 2 + aside) / ratio
+            uniform_number = mp.exp(-near if name == "laplace" else -(near**2) / 2)
+            # An angle of zero, whose cosine is 1.
+            words += [int(uniform_number * mp.mpf(2) ** 63) << 1, 0]
+    assert drawn(name, np.array(words, np.uint64), ratio).tolist() == naive(name, words, ratio)
+
+
+@pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("ratio", [0.2, 1.0, 4.7])
 def test_frequencies_are_those_of_the_rounded_law(name, ratio):
     words = np.random.default_rng(5).integers(0, 2**64, DRAWS, np.uint64)

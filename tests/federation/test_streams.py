@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from privfed.federation import PUBLIC, SERVER, Purpose, Streams
-from privfed.federation.streams import HIDING
 
 DRAWS = 1_000_000
+HIDING = {Purpose.NOISE, Purpose.SHARE, Purpose.RUN, Purpose.ROUNDING, Purpose.FURTHER_BITS}
 
 
 def key_stream(key: bytes, counter: bytes) -> bytes:
@@ -191,6 +191,36 @@ def test_whoever_hosts_a_few_users_has_the_noise_of_the_run():
     np.testing.assert_array_equal(
         few.words(Purpose.NOISE, 0, 0, [1], 8), Streams.from_seed(3, "a").words(Purpose.NOISE, 0, 0, [9], 8)
     )
+
+
+def test_two_processes_of_a_party_share_no_word_of_what_hides_data():
+    one, again, other = (Streams.of_party(b"root" * 8, b"public" * 8, entropy) for entropy in (b"a", b"a", b"b"))
+    for purpose in Purpose:
+        words = [streams.words(purpose, 0, 0, [0, SERVER], 64) for streams in (one, again, other)]
+        np.testing.assert_array_equal(words[0], words[1])
+        assert (words[0] == words[2]).all() != (purpose in HIDING)
+    np.testing.assert_array_equal(*(streams.words(Purpose.INITIALISE, 0, 0, [PUBLIC], 8) for streams in (one, other)))
+
+
+@pytest.mark.parametrize("law", ["laplace_steps", "normal_steps"])
+def test_further_bits_belong_to_one_draw(law, monkeypatch):
+    """Where the words of all draws are zero, further bits alone decide, and no two draws have the same."""
+    words = Streams.words
+
+    def zeros(streams, purpose, round, query_id, users, count):
+        found = words(streams, purpose, round, query_id, users, count)
+        return found if purpose == Purpose.FURTHER_BITS else np.zeros_like(found)
+
+    monkeypatch.setattr(Streams, "words", zeros)
+    streams = Streams.from_seed(4)
+    addresses = itertools.product((Purpose.NOISE, Purpose.SAMPLES), (0, 1), (0, 1))
+    drawn = [getattr(streams, law)(*address, [0, 1, SERVER], 4, 2.0**40).numpy().copy() for address in addresses]
+    if law == "normal_steps":
+        # With an angle of zero a cosine is 1, whatever further bits say; it is the radius that they decide.
+        drawn = [steps[:, ::2] for steps in drawn]
+    assert len(np.unique(drawn)) == np.size(drawn)
+    alone = getattr(streams, law)(Purpose.NOISE, 0, 0, [SERVER], 4, 2.0**40).numpy()
+    assert np.isin(drawn[0][2], alone).all()
 
 
 def test_floating_point_noise_is_refused_where_data_are_to_be_hidden(streams):

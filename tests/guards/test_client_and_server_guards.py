@@ -13,7 +13,7 @@ from scipy import stats
 from privfed.contracts import Block
 from privfed.engines.simulation import Simulation
 from privfed.federation import Call, Cohort, Message, PrivateState, StatefulClients, Streams
-from privfed.guards import ClientGuard, ServerGuard
+from privfed.guards import ClientGuard, RingCode, ServerGuard
 from privfed.privacy import Ledger, PrivacyError, PrivacyPlan
 from privfed.updates import ClientUpdates, Dense, Rows
 
@@ -205,6 +205,47 @@ def test_two_queries_never_share_noise_however_many_blocks_they_have():
     assert not any(z.tobytes() in seen for z in second.values())
 
 
+@pytest.fixture
+def addresses(monkeypatch):
+    """Where words were drawn: purpose, round, query and user."""
+    asked, words = [], Streams.words
+
+    def watched(streams, purpose, round, query_id, users, count):
+        asked.extend((purpose, round, query_id, user) for user in users if count)
+        return words(streams, purpose, round, query_id, users, count)
+
+    monkeypatch.setattr(Streams, "words", watched)
+    return asked
+
+
+@pytest.mark.parametrize("plan", [f"{LAPLACE},upload_bits=8", "local-gaussian:noise_multiplier=2,clip_norm=1"])
+def test_no_word_of_a_device_serves_twice(plan, addresses):
+    g, u = guard(plan), updates(range(3))
+    for round, query_id in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        g.protect(u, call(range(3), round=round, query_id=query_id), everybody(u))
+    assert {address[3] for address in addresses} == {0, 1, 2}
+    assert len(set(addresses)) == len(addresses)
+
+
+def test_no_key_of_a_share_of_noise_serves_twice(addresses):
+    plan = PrivacyPlan.parse("distributed-gaussian:clip_norm=1,noise_multiplier=1,n_min_honest=3")
+    g, u = ClientGuard(plan, Streams.from_seed(0)), ClientUpdates(torch.arange(4), REAL, [])
+    code, raw = RingCode(plan.mechanism, REAL, 4), u.materialise(everybody(u))
+    for round, query_id in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        g.ring_elements(code, raw, call(range(4), round=round, query_id=query_id), everybody(u))
+    assert len(set(addresses)) == len(addresses) == 4 * 4
+
+
+def test_no_word_of_the_server_serves_twice(addresses):
+    """The count that an adaptive clip norm follows has noise of its own as well."""
+    plan = PrivacyPlan.parse("central-gaussian:clip_norm=1,noise_multiplier=2,adaptive.quantile=0.4")
+    server = ServerGuard(plan, Ledger(plan, 9), Streams.from_seed(0))
+    for round, query_id in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        sums = {name: torch.zeros(block.shape, dtype=torch.float64) for name, block in REAL.items()}
+        server.add_noise_(sums, Cohort(round, round, "all", 9.0), "train", query_id, REAL, members=9, within=4)
+    assert len(set(addresses)) == len(addresses) == 4 * (len(REAL) + 1)
+
+
 def test_a_users_noise_does_not_depend_on_who_is_beside_it():
     whole = noise(LAPLACE, range(40))
     for clients in ([7], [39, 3, 20], list(range(7, 20))):
@@ -316,6 +357,36 @@ def test_the_server_guard_records_what_the_schema_declares():
     assert bounded.event.pure_epsilon == pytest.approx(EPSILON0)
     assert exact.event.kind == "exact"
     assert exact.event.blocks == ("counts",)
+
+
+ADAPTIVE = "central-gaussian:noise_multiplier=2,adaptive.quantile=0.4,clip_norm="
+
+
+def adaptive_server(clip_norm):
+    plan = PrivacyPlan.parse(f"{ADAPTIVE}{clip_norm}")
+    return ServerGuard(plan, Ledger(plan, 10), Streams.from_seed(0))
+
+
+def add_noise(server):
+    sums = {name: torch.zeros(block.shape, dtype=torch.float64) for name, block in REAL.items()}
+    server.add_noise_(sums, Cohort(0, 0, "all", 10.0), "train", 0, REAL, members=6, within=6)
+    return sums
+
+
+def test_noise_is_sized_for_the_clip_norm_that_was_announced():
+    followed, given = adaptive_server(1), adaptive_server(4)
+    followed.clip_norms["train"] = 4.0
+    wanted = add_noise(given)
+    assert all(values.equal(wanted[name]) for name, values in add_noise(followed).items())
+    assert followed.clip_norms == given.clip_norms
+
+
+def test_a_clip_norm_follows_a_share_of_those_expected_and_not_of_those_who_came(monkeypatch):
+    """How many came is hidden where sampling amplifies."""
+    monkeypatch.setattr(Streams, "normal_steps", lambda *address: torch.zeros(1, address[5], dtype=torch.float64))
+    server = adaptive_server(1)
+    add_noise(server)
+    assert server.clip_norms["train"] == pytest.approx(np.exp(-0.2 * (3 / 10 + 0.5 - 0.4)))
 
 
 DRAWS, CONFIDENCE = 20_000, 1e-4

@@ -189,3 +189,13 @@ def deviation(plan):
         for block in SCHEMA.values()
         for grid in [noised.grid(block.weight)]
     )
+
+
+@pytest.mark.parametrize("share", [1.0, 0.25, 0.01])
+def test_noise_of_a_share_covers_the_rounding_of_its_sum(share):
+    """In units of what the query may use of the clip norm, rounding to the grid weighs more."""
+    clip_norm, multiplier, schema = 3.0, 2.0, {"v": Block((500,), share=share)}
+    noised = noised_sum(multiplier, clip_norm, schema, USERS)
+    grid, own = noised.grid(), clip_norm * share**0.5
+    moved = own + grid.step * 500**0.5
+    assert grid.ratio * grid.step >= multiplier * moved / share**0.5

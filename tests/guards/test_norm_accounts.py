@@ -56,6 +56,14 @@ def test_a_query_that_is_made_again_is_counted_once_and_the_next_is_not():
     assert sent(guard, [0.8], 1).item() == pytest.approx(0.6, rel=1e-4)
 
 
+def test_a_query_that_is_made_again_is_counted_at_its_longest():
+    torch.manual_seed(0)
+    guard = ClientGuard(CENTRAL, STREAMS)
+    for norm in (0.5, 0.8, 0.1):
+        sent(guard, [norm], 0)
+    assert guard.accounts.spent["block"].item() == pytest.approx(0.64, rel=1e-5)
+
+
 def test_accounts_are_kept_through_a_checkpoint():
     torch.manual_seed(0)
     guard, again = ClientGuard(CENTRAL, STREAMS), ClientGuard(CENTRAL, STREAMS)

@@ -1,6 +1,7 @@
 """From events to epsilon: the published table, independent oracles, and accountants that disagree."""
 
 import math
+from dataclasses import replace
 
 import dp_accounting as dp
 import numpy as np
@@ -14,6 +15,7 @@ from privfed.privacy import accounting
 from privfed.privacy.accounting import BASIC, CLOSED_FORM, CLOSED_FORMS, PLD, PRV, RDP, account
 from privfed.privacy.closed_forms import gaussian_delta, gaussian_epsilon
 from privfed.privacy.errors import AccountingError
+from secure_agg.noise import NoiseEvent
 
 
 @pytest.fixture(autouse=True)
@@ -181,6 +183,17 @@ def test_mixed_noise_is_accounted_above_each_part(gaussian):
     mixed = account(dp.ComposedDpEvent([gaussian, other]), 1e-5)
     assert mixed.epsilon > max(account(gaussian, 1e-5).epsilon, account(other, 1e-5).epsilon)
     assert set(dict(mixed.cross_check)) == {RDP}
+
+
+@pytest.mark.parametrize(("variance", "l2", "count"), [(4e4, 60.0, 10), (1e8, 3000.0, 10), (1e8, 1500.0, 40)])
+def test_sums_with_shares_of_noise_cost_what_their_own_formula_says(variance, l2, count):
+    noise = NoiseEvent("skellam", variance, 100, coordinates=1000, l2=l2, l1=l2 * 1000**0.5, beta=0.6)
+    release, wanted = accounting.shares_event()(noise), noise.epsilon(1e-5, count)
+    assert account(times(count, release), 1e-5).epsilon == pytest.approx(wanted, rel=1e-12)
+    # As many releases of two kinds that differ in nothing which decides.
+    other = accounting.shares_event()(replace(noise, min_honest=101))
+    mixed = dp.ComposedDpEvent([times(count - 3, release), times(3, other)])
+    assert account(mixed, 1e-5).epsilon == pytest.approx(wanted, rel=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,14 @@ def test_the_same_query_is_not_recorded_twice():
     assert ledger.participations.max() == 2
 
 
+def test_a_list_of_participants_that_is_filled_anew_is_read_anew():
+    ledger, members = Ledger(PLAN, USERS), np.array([0, 1])
+    charge(ledger, 0, members=members)
+    members[:] = [2, 5]
+    assert charge(ledger, 1, members=members).participants == "2,5"
+    assert ledger.participations.tolist() == [1, 1, 1, 0, 0, 1]
+
+
 @pytest.mark.parametrize(
     ("members", "part"),
     [

@@ -58,6 +58,20 @@ def test_a_mix_under_sampling_loses_the_amplification():
     assert set(found.releases) == {Releases(SIGMA_2, 1, 0.1), Releases(SIGMA_2, 1), Releases(laplace, 1)}
 
 
+def test_a_query_made_again_in_a_mixed_cohort_counts_again():
+    laplace = Laplace(scale_over_sensitivity=1.0)
+    mixed = [(0, SIGMA_2, None), (0, laplace, None), (0, laplace, None)]
+    found = compose(mixed, trust="central", sampling=Poisson(rate=0.1), population=10)
+    assert set(found.releases) == {Releases(SIGMA_2, 1), Releases(laplace, 2)}
+
+
+def test_cohorts_that_amount_to_the_same_add_up_whatever_their_queries():
+    sigma_1 = Gaussian(noise_multiplier=1.0)
+    queries = [(0, sigma_1, None), *[(1, SIGMA_2, None)] * 4, (2, sigma_1, None)]
+    found = compose(queries, trust="central", sampling=Poisson(rate=0.1), population=10)
+    assert found.releases == (Releases(sigma_1, 3, 0.1),)
+
+
 def test_laplace_alone_is_never_amplified():
     """Its distance is between two uploads that replace each other, which is not absence."""
     queries = [(draw, Laplace(scale_over_sensitivity=1.0), None) for draw in range(20)]
