@@ -36,6 +36,12 @@ def test_what_was_saved_is_read_back(tmp_path):
     assert [p.name for p in folder.parent.iterdir()] == ["checkpoint"]
 
 
+def test_nobody_else_reads_private_tensors(tmp_path):
+    checkpoint(1).save(tmp_path / "c")
+    assert (tmp_path / "c").stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "c").iterdir()} == {0o600}
+
+
 def test_both_sides_without_tensors(tmp_path):
     Checkpoint(1, {}, {}, {}).save(tmp_path / "c")
     same(Checkpoint.load(tmp_path / "c"), Checkpoint(1, {}, {}, {}))

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privfed.contracts import Block, UpdateError
-from privfed.updates import ClientUpdates, CodeProducts, RowPattern, Rows
+from privfed.updates import ClientUpdates, CodeProducts, Dense, RowPattern, Rows
 
 
 def products_of(codes, weights):
@@ -64,6 +64,15 @@ def test_code_products_fit_their_block_or_are_refused(block):
     codes, weights = drawn(2, 3, 5)
     with pytest.raises(UpdateError, match="10 products"):
         ClientUpdates(torch.arange(3), {"m": block}, [CodeProducts("m", torch.arange(3), weights, codes)])
+
+
+def test_the_largest_number_of_a_block_may_be_below_zero():
+    schema = {"counts": Block((3,), kind="integer", bound=9), "votes": Block((4, 1), kind="integer", bound=9)}
+    votes = Rows("votes", torch.tensor([0, 1]), torch.tensor([3, 0]), torch.tensor([[2], [-7]]))
+    updates = ClientUpdates(
+        torch.arange(2), schema, [Dense("counts", torch.tensor([1]), torch.tensor([[5, -6, 1]])), votes]
+    )
+    assert (updates.largest("counts"), updates.largest("votes")) == (6, 7)
 
 
 def test_rows_of_a_pattern_are_rows():

@@ -151,6 +151,33 @@ def test_a_product_that_would_overflow_is_broken_too():
     assert not updates.finite()
 
 
+def test_steps_whose_sum_would_overflow_are_broken_too():
+    part = LowRank("w", torch.arange(1), torch.full((1, 2, 9), 1e19), torch.full((1, 2, 4), 2e19))
+    assert part.left[0, 0, 0] * part.right[0, 0, 0] < torch.inf
+    assert not ClientUpdates(torch.arange(1), SCHEMA, [part]).finite()
+
+
+def test_no_product_is_longer_than_its_norm_where_steps_cancel():
+    """What cancels leaves its rounding behind, which a clip has to see."""
+    rng = np.random.default_rng(0)
+    left, right = (torch.from_numpy(rng.normal(size=(200, 2, side))).float() for side in SCHEMA["w"].shape)
+    left[:, 1], right[:, 1] = -left[:, 0], right[:, 0] * (1 + 2.0**-22)
+    part = LowRank("w", torch.arange(200), left, right)
+    out = torch.empty(200, *SCHEMA["w"].shape)
+    part.write(torch.arange(200), out)
+    assert (out.double().square().sum((1, 2)) <= part.norm_power(2, 200)).all()
+
+
+def test_a_precise_sum_is_one_of_exact_products():
+    c = cohort(3, 40, 5)
+    sums, wanted = (
+        {name: torch.zeros(block.shape, dtype=torch.float64) for name, block in SCHEMA.items()} for _ in range(2)
+    )
+    c.found.add_to(sums, precise=True)
+    c.wanted.add_to(wanted)
+    torch.testing.assert_close(sums["w"], wanted["w"], rtol=0, atol=1e-13)
+
+
 def test_no_clients_is_finite():
     part = LowRank("w", torch.arange(0), torch.ones(0, 2, 9), torch.ones(0, 2, 4))
     assert ClientUpdates(torch.arange(0), SCHEMA, [part]).finite()

@@ -60,6 +60,7 @@ OVERLAPS = {
     "two dense parts": [Dense("head", longs(0, 1), torch.ones(2, 3)), Dense("head", longs(1), torch.ones(1, 3))],
     "rows and a whole table": [rows([0], [1]), Dense("items", longs(0), torch.ones(1, 4, 2))],
     "two parts with the same row": [rows([0], [1]), rows([0], [1])],
+    "the first and the last of three parts": [rows([0], [1]), rows([0], [2]), rows([0], [1])],
 }
 
 

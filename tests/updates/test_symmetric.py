@@ -162,6 +162,14 @@ def test_materialised_and_touched(drawn, random, reuse):
     assert c.found.holds().equal(c.wanted.holds())
 
 
+def test_a_precise_sum_is_one_of_exact_products():
+    drawn = cohort(3, 40, 7, diagonal=True)
+    sums, wanted = ({"s": torch.zeros(packed_size(7), dtype=torch.float64)} for _ in range(2))
+    drawn.found.add_to(sums, precise=True)
+    drawn.wanted.add_to(wanted)
+    torch.testing.assert_close(sums["s"], wanted["s"], rtol=0, atol=1e-13)
+
+
 def test_many_clients_are_summed_without_a_table_of_clients_and_pairs():
     """As packed numbers, these uploads take 8 GB."""
     rng = np.random.default_rng(0)

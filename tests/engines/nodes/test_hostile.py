@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from privfed.contracts import Block
 from privfed.engines.nodes import codec
 from privfed.engines.nodes.codec import Address, Packet
-from privfed.engines.nodes.errors import MessageError, NodesError, StateError
+from privfed.engines.nodes.errors import MessageError, NodesError, PolicyRefused, StateError
 from privfed.engines.nodes.loopback import InProcess
 from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.node_data import NodeData
@@ -32,7 +32,7 @@ from privfed.engines.nodes.queries import Query
 from privfed.engines.nodes.record import NodeRecord
 from privfed.federation import Message, Purpose
 from privfed.methods.shared.vae_server import COUNTS
-from privfed.privacy import PlanError
+from privfed.privacy import PlanError, PrivacyPlan
 from secure_agg.masking import MaskingServer, Terms
 from secure_agg.primitives.keys import SIGNATURE_BYTES
 from tests.engines.nodes.conftest import OPEN
@@ -282,6 +282,14 @@ def test_policies_that_a_server_cannot_weaken(
     f = federation("feddae", SHARES, policy=policy)
     assert said in Server(f, f.nodes[100]).announce()["refused"]
     assert f.nodes[100].ledger is None
+
+
+def test_a_clip_norm_that_comes_with_a_query_keeps_to_the_policy() -> None:
+    plan = PrivacyPlan.parse("central-gaussian:clip_norm=1,noise_multiplier=1,adaptive.quantile=0.5")
+    Policy().accept_clip_norm(plan, 1e6)
+    Policy(max_clip_norm=2.0).accept_clip_norm(plan, 2.0)
+    with pytest.raises(PolicyRefused, match=r"clip norm of 2\.5; this node's policy allows 2"):
+        Policy(max_clip_norm=2.0).accept_clip_norm(plan, 2.5)
 
 
 @pytest.mark.parametrize("width", [2**40, 100_001, -(2**40)])

@@ -10,7 +10,7 @@ from privfed.data import Histories, Split
 from privfed.engines.simulation import Simulation
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
-from privfed.federation import PrivateState, StatefulClients, Streams, Total
+from privfed.federation import FederationError, Message, PrivateState, StatefulClients, Streams, Total
 from privfed.methods import ClientData, PublicInfo, method
 from privfed.methods.dfmr.balance import Balance
 from privfed.methods.dfmr.codes import unpack
@@ -115,6 +115,23 @@ def test_scores_are_those_of_a_device_that_brought_its_code_up_to_date(coded):
     world.train(3, first=2)
     assert np.array_equal(world.users, mine)
     assert not np.array_equal(before, mine)
+
+
+def test_codes_that_are_shown_in_the_same_memory_are_read_anew(coded):
+    world, everybody = coded(**SETTINGS).train(1), torch.arange(150)
+    public = world.server.public()
+    shown, packed = Message(dict(public.shared)), public.shared["codes"].clone()
+    shown.shared["codes"][:] = packed.flip(0)
+    reversed_codes = world.clients.ready_codes(everybody, shown)
+    shown.shared["codes"][:] = packed
+    assert not np.array_equal(reversed_codes, world.clients.ready_codes(everybody, shown))
+
+
+def test_an_aborted_round_leaves_no_codes_to_answer_for(coded):
+    world = coded(**SETTINGS).train(1)
+    world.clients.discard()
+    with pytest.raises(FederationError, match="query 'update' first"):
+        world.clients.receive("bit", Message({}))
 
 
 @pytest.mark.parametrize("plan", ["none", "shared-sum", "shared-sum:padding.kind=no_padding,min_cohort=3"])

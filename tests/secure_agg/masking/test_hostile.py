@@ -542,6 +542,16 @@ def test_a_signed_request_against_the_confirmed_list(play, survived, dropped):
     game.must_be_over(2)
 
 
+def test_a_signed_request_for_the_mask_key_of_a_confirmed_survivor(play):
+    """Others reveal its self-mask, and both together would unmask its input: enough survivors are named besides it."""
+    game = play(clients=8, threshold=5, signed=True).until(Stage.REVEAL)
+    signed = {other: signature for other, signature in confirmations(game).items() if other != 2}
+    game.note_secrets(2)
+    with pytest.raises(UnmaskRefused, match="contradicts the list of survivors"):
+        game.answer(2, request_for(game, 2, {0, 1, 3, 4, 6, 7}, {5}, signed, signed.values()))
+    game.must_be_over(2)
+
+
 def test_a_list_of_survivors_without_oneself_or_with_too_few(play):
     for alive, error, match in (
         ({0, 1, 3, 4, 5, 6}, UnmaskRefused, "sent its masked input and is not among the survivors"),

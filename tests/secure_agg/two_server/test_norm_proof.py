@@ -128,6 +128,11 @@ def test_signs_have_their_probabilities_and_are_independent_between_sums_and_coo
     assert not np.array_equal(signs[0], signs[119])
 
 
+def test_digits_are_checked_twice_each_time_with_coefficients_of_its_own():
+    first, second = norm_proof._coefficients(CONTEXT, bytes(32), bytes(32), 500)
+    assert len(np.union1d(first, second)) == 1000
+
+
 def test_sums_with_signs_do_not_depend_on_the_blocks():
     vector = field.expand(bytes(32), 9000)
     parts = [np.where((np.arange(9000) // 3000) == part, vector, np.uint64(0)) for part in range(3)]
