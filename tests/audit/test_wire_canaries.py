@@ -67,5 +67,8 @@ def test_what_cannot_be_tested_is_refused(small_split, few_users):
         row(few_users, LAPLACE)
     with pytest.raises(CanaryError, match="claims nothing"):
         row(small_split, "local-laplace:clip_norm=1,epsilon0=1,clip_order=2")
+    # What is sent in the place of training has none of the noise inside it.
+    with pytest.raises(CanaryError, match="single interactions"):
+        row(small_split, "interaction-dpsgd:noise_multiplier=1,clip_norm=1", method="pfedrec")
     with pytest.raises(CanaryError, match="trains no real numbers"):
         row(small_split, LAPLACE, method="popularity")

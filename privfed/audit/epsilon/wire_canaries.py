@@ -105,6 +105,11 @@ def audit_wire_canaries(
     secrets = SecretDirections(schema, seed)
     if step is None or secrets.dimensions < MIN_DIMENSIONS:
         raise CanaryError(f"{experiment.registered.name} trains no real numbers that a canary could send")
+    if plan.mechanism.unit == "interaction":
+        raise CanaryError(
+            f"the plan {plan.name!r} claims something about single interactions, and canaries change everything that a "
+            "person sends, with the training that has its noise"
+        )
     if math.isinf(query_epsilon(plan, [schema], people)):
         raise CanaryError(
             f"the plan {plan.name!r} claims nothing about one upload, so nothing read off it could deny it"
