@@ -103,7 +103,7 @@ def _amount(experiment: Experiment, padding: SampledPadding, named: Mapping[int,
 
 
 def _unlikely(count: int, of: int, rate: float) -> bool:
-    return 2 * min(stats.binom.cdf(count, of, rate), stats.binom.sf(count - 1, of, rate)) < P_VALUE
+    return bool(2 * min(stats.binom.cdf(count, of, rate), stats.binom.sf(count - 1, of, rate)) < P_VALUE)
 
 
 def _opened_too_early(result: RunResult, min_clients: int) -> Iterator[str]:
