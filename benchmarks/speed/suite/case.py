@@ -4,7 +4,9 @@
 
 prints one line of JSON. Everybody takes part unless the plan samples; nothing is evaluated and nothing tapped. The
 first round is timed by itself, as it fills caches and buffers; then come up to `rounds` more, as many as fit into
-`seconds` of CPU. Methods that have done all they do after one round are built and run again instead.
+`seconds` of CPU, and of short ones so many that they take two seconds. A row is the mean of the middle half of them:
+the system may count CPU-seconds in steps of 4 ms, which is all that a median of a few short rounds could tell. Methods
+that have done all they do after one round are built and run again instead.
 
 Memory is the largest resident set of the process (`VmHWM`, Linux): after the libraries are imported, after data and
 both sides are there, and at the end.
@@ -18,7 +20,7 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,7 @@ SPLITS = {
 TRAINED_CENTRALLY = frozenset({"multvae", "eals", "vals"})
 """Ask once, and then train alone: their rounds after the first count."""
 ROUNDS, SECONDS, REPEATS = 5, 6.0, 3
+ENOUGH = 2.0
 STAGES = ("clients", "privacy", "sum")
 
 
@@ -128,6 +131,17 @@ def accelerator_memory(device: str) -> dict[str, int]:
     return {"device_bytes": torch.cuda.max_memory_allocated(device)} if device.startswith("cuda") else {}
 
 
+def is_short(case: dict[str, Any], again: bool, spent: float) -> bool:
+    """Whether so few CPU-seconds were spent on rounds that more of them tell more."""
+    return not again and "rounds" not in case and spent < min(ENOUGH, case.get("seconds", SECONDS))
+
+
+def typical(values: Sequence[float]) -> float:
+    """The mean of the middle half."""
+    ordered, aside = sorted(values), len(values) // 4
+    return statistics.fmean(ordered[aside : len(ordered) - aside])
+
+
 def measured(case: dict[str, Any]) -> dict[str, Any]:
     """Everything about one case."""
     imported = memory("VmHWM")
@@ -143,7 +157,7 @@ def measured(case: dict[str, Any]) -> dict[str, Any]:
     rounds, began = [], time.process_time()
     if again or not case.get("warm", 1):
         rounds.append(first)
-    while len(rounds) < (min(most, REPEATS) if again else most):
+    while len(rounds) < (min(most, REPEATS) if again else most) or is_short(case, again, time.process_time() - began):
         if rounds and time.process_time() - began > seconds:
             break
         if again:
@@ -151,7 +165,7 @@ def measured(case: dict[str, Any]) -> dict[str, Any]:
         rounds.append(running.round())
     # Before the rates are measured, which takes memory of its own.
     peak = memory("VmHWM")
-    row = {name: statistics.median(r[name] for r in rounds) for name in first}
+    row = {name: typical([r[name] for r in rounds]) for name in first}
     return row | {
         "cpu_s_least": min(r["cpu_s"] for r in rounds),
         "cpu_s_first": first["cpu_s"],

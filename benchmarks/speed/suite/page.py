@@ -121,7 +121,7 @@ class Page:
             return
         yield "### Beside the same round without it"
         yield ""
-        yield "In turns in one process; the ratio is that of median rounds."
+        yield "In turns in one process; the ratio is that of typical rounds."
         yield ""
         rows = []
         for label, row in found.items():
