@@ -12,6 +12,7 @@ from benchmarks import harness, scale_tables
 from benchmarks.peers.als import ranked
 from benchmarks.speed.suite import __main__ as suite
 from benchmarks.speed.suite import cases
+from benchmarks.speed.suite.case import typical
 from benchmarks.speed.suite.page import Page
 from privfed.data import Histories
 from privfed.methods import methods
@@ -107,3 +108,11 @@ def test_what_a_hundred_million_clients_cost_follows_from_the_slope() -> None:
     spent, by = scale_tables.reached(rows, lambda row: row["cpu_s"])
     assert (spent, by) == (pytest.approx(2000), pytest.approx(1))
     assert scale_tables.added(rows, lambda row: row["bytes"]) == pytest.approx(7)
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [([3.0], 3.0), ([1.0, 2.0], 1.5), ([9.0, 1.0, 2.0], 2.0), ([1.0, 2.0, 3.0, 9.0], 2.5), ([0.0, 4, 5, 6, 99], 5.0)],
+)
+def test_a_typical_round_leaves_out_a_quarter_at_either_end(values: list[float], wanted: float) -> None:
+    assert typical(values) == wanted

@@ -137,8 +137,8 @@ def is_short(case: dict[str, Any], again: bool, spent: float) -> bool:
 
 
 def typical(values: Sequence[float]) -> float:
-    """The mean of the middle half."""
-    ordered, aside = sorted(values), len(values) // 4
+    """The mean of the middle half; of three the one between."""
+    ordered, aside = sorted(values), max(len(values) // 4, len(values) > 2)
     return statistics.fmean(ordered[aside : len(ordered) - aside])
 
 
