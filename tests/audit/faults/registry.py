@@ -552,12 +552,15 @@ def _members(stack: ExitStack, change: Callable[..., Any]) -> None:
         privfed.engines.simulation,
         "members",
         lambda former: (
-            lambda sampling, streams, population, round: change(former, sampling, streams, population, round)
+            # Controls take everybody, and their cohorts are not what is claimed.
+            lambda sampling, *asked: (
+                change(former, sampling, *asked) if sampling.kind == "poisson" else former(sampling, *asked)
+            )
         ),
     )
 
 
-@fault("the same cohort every round", "sampling", "fedmf", SAMPLED, "cohorts of rounds")
+@fault("the same cohort every round", "sampling", "fedmf", SAMPLED, "take part")
 def _(stack: ExitStack) -> None:
     _members(stack, lambda former, *asked: former(*asked[:-1], 0))
 
