@@ -72,15 +72,21 @@ def _run(cell: ExperimentConfig, parts: Split, control: Control) -> ControlRun:
 
 
 def compared(evaluated: RoundEvaluation, runs: Sequence[ControlRun]) -> tuple[list[ControlRow], list[NotRun]]:
-    """The controls beside a run, paired by user, and what was not run."""
-    rows = [_row(evaluated, run, run.metric) for run in runs if run.metric is not None]
-    return rows, [run.refused for run in runs if run.refused is not None]
+    """The controls beside a run, paired by user, and what was not run or measured other users."""
+    rows, without = list[ControlRow](), list[NotRun]()
+    for run in runs:
+        if run.refused is not None:
+            without.append(run.refused)
+        elif run.metric is None or evaluated.by_user is None or len(evaluated.by_user[2]) != len(run.by_user):
+            why = "the run and its control have measured other users, so no user has both"
+            without.append(NotRun(what=f"{CONTROLS[run.control]}, as a control", why=why))
+        else:
+            rows.append(_row(evaluated.by_user[2], run, run.metric))
+    return rows, without
 
 
-def _row(evaluated: RoundEvaluation, run: ControlRun, metric: Metric) -> ControlRow:
-    if evaluated.by_user is None or len(evaluated.by_user[2]) != len(run.by_user):
-        raise ValueError("a run and its control have measured other users: give both the same split and protocol")
-    gain = user_mean(evaluated.by_user[2] - run.by_user, resamples=1000)
+def _row(by_user: Float64[np.ndarray, " users"], run: ControlRun, metric: Metric) -> ControlRow:
+    gain = user_mean(by_user - run.by_user, resamples=1000)
     return ControlRow(
         control=run.control,
         name=metric.name,

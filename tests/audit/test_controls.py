@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from queue import Queue
 from types import SimpleNamespace
@@ -109,6 +110,10 @@ def test_controls_are_paired_by_user_and_run_once_for_a_method_and_seed() -> Non
     for row, run in zip(found, runs, strict=True):
         assert row.gain.value == pytest.approx((evaluated.by_user[2] - run.by_user).mean())
         assert row.users.value == pytest.approx(run.by_user.mean())
+    fewer = replace(runs[0], by_user=runs[0].by_user[1:])
+    found, (refused,) = compared(evaluated, [fewer, *runs[1:]])
+    assert [row.control for row in found] == ["shuffled"]
+    assert (refused.what, "other users" in refused.why) == ("the untrained model, as a control", True)
 
 
 def test_a_control_that_cannot_be_run_is_reported() -> None:

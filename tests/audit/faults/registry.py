@@ -552,10 +552,7 @@ def _members(stack: ExitStack, change: Callable[..., Any]) -> None:
         privfed.engines.simulation,
         "members",
         lambda former: (
-            # Controls take everybody, and their cohorts are not what is claimed.
-            lambda sampling, *asked: (
-                change(former, sampling, *asked) if sampling.kind == "poisson" else former(sampling, *asked)
-            )
+            lambda sampling, streams, population, round: change(former, sampling, streams, population, round)
         ),
     )
 
