@@ -15,7 +15,6 @@ import torch
 import privfed.engines.simulation
 import privfed.privacy.ledger
 import privfed.setup.assembly
-import privfed.setup.padded_histories
 from privfed.data import Histories
 from privfed.engines.aggregation.announced_rows import AnnouncedRows
 from privfed.engines.aggregation.share_sum import ShareSum
@@ -28,6 +27,7 @@ from privfed.guards import ClientGuard, ServerGuard
 from privfed.methods import ClientData
 from privfed.privacy import Ledger
 from privfed.privacy.events import Gaussian, SchemaSummary
+from privfed.privacy.padding.randomised_response import RandomisedResponse
 from privfed.setup.assembly import Assembly
 from privfed.setup.evaluation_query import METRICS, STEP
 from privfed.updates import ClientUpdates, Dense
@@ -708,7 +708,7 @@ def _(stack: ExitStack) -> None:
     put(
         stack,
         SchemaSummary,
-        "of",
+        "from_schema",
         lambda former: (
             lambda cls, schema: former(cls, {name: block for name, block in schema.items() if block.kind == "real"})
         ),
@@ -737,4 +737,4 @@ def _(stack: ExitStack) -> None:
 
         return answers
 
-    put(stack, privfed.setup.padded_histories, "_answers", made)
+    put(stack, RandomisedResponse, "sample", made)
