@@ -47,6 +47,12 @@ OF_THE_GATE = 6
 """Faults, the first of the registry, that every run of the tests plants; the rest are `exhaustive` (`make faults`)."""
 
 
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_a_fault_replaces_is_still_there(name: str) -> None:
+    with FAULTS[name].planted():
+        pass
+
+
 @pytest.mark.parametrize(
     "name",
     [
