@@ -78,7 +78,7 @@ def compared(evaluated: RoundEvaluation, runs: Sequence[ControlRun]) -> tuple[li
         if run.refused is not None:
             without.append(run.refused)
         elif run.metric is None or evaluated.by_user is None or len(evaluated.by_user[2]) != len(run.by_user):
-            why = "the run and its control have measured other users, so no user has both"
+            why = "it has measured other users than the run, so they cannot be compared user by user"
             without.append(NotRun(what=f"{CONTROLS[run.control]}, as a control", why=why))
         else:
             rows.append(_row(evaluated.by_user[2], run, run.metric))

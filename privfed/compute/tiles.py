@@ -1,7 +1,7 @@
 """Client tiles of one fixed size, so that floating point does not move with the chunk size.
 
 BLAS and vectorised kernels round differently for ragged batches and short tails; the same client in a batch of
-exactly `TILE` clients always rounds the same (docs/contributing/architecture/arithmetic.md, "Bit parity").
+exactly `TILE` clients always rounds the same (docs/architecture/arithmetic.md, "Bit parity").
 """
 
 from collections.abc import Iterator

@@ -44,7 +44,10 @@ def refuse_other_state(state: Mapping[str, Ranges], wanted: Mapping[str, tuple[i
     """
     found = {name: tuple(values.shape) for name, values in state.items()}
     if found != wanted:
-        raise ClientStateError(f"client state of shapes {wanted} was expected, and the checkpoint holds {found}")
+        raise ClientStateError(
+            f"client state of shapes {wanted} was expected, and the checkpoint holds {found}: continue with the "
+            "data and settings that it was written with"
+        )
 
 
 class PrivateState:

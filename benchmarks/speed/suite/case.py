@@ -47,6 +47,7 @@ TRAINED_CENTRALLY = frozenset({"multvae", "eals", "vals"})
 """Ask once, and then train alone: their rounds after the first count."""
 ROUNDS, SECONDS, REPEATS = 5, 6.0, 3
 ENOUGH = 2.0
+"""CPU-seconds of rounds after which more of them tell little."""
 STAGES = ("clients", "privacy", "sum")
 
 

@@ -192,7 +192,7 @@ WHY: dict[str, str] = {
     "private-gram whole, MovieLens-1M": "the limit counts the sum alone, and not the inverse that learns from it",
     "GPFedRec with its exact graph, MovieLens-1M": "its limit in float32 is above the goal; products in bfloat16 take "
     "three times the operations for 16 of the 24 bits, and are slower here",
-    "DFMR, shares of two aggregators": "runs differ by more than what is missing",
+    "DFMR, shares of two aggregators": "every client's shares are drawn from the cipher and added row by row",
     "PFedRec, masked": "the protocol: a key for every pair of neighbours, sealed shares, every mask drawn at both ends",
     "FedVAE, Skellam noise of each": "every client draws and rounds a number for each weight",
 }

@@ -2,7 +2,7 @@
 
 A client's width depends on its own number of samples and the number of clients in a tile on the width, so that
 neither its arithmetic nor its place in memory depends on who else is in the chunk
-(docs/contributing/architecture/arithmetic.md, "Bit parity").
+(docs/architecture/arithmetic.md, "Bit parity").
 Wide tiles hold fewer clients: a tile's rows then stay in the cache.
 """
 

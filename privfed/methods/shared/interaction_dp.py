@@ -125,7 +125,10 @@ class InteractionTrainer:
                 f"{2**32 // SLOTS_PER_QUERY} queries per round and {SLOTS_PER_QUERY // 2 - 1} steps have"
             )
         if not all(largest(values) <= _LARGEST for values in (items, *parameters.values())):
-            raise FederationError(f"parameters came with numbers that are above {_LARGEST:g} or none; drop the message")
+            raise FederationError(
+                f"parameters came with NaN or with numbers beyond {_LARGEST:g}, and noisy steps train from neither; "
+                "drop the message"
+            )
         new = {name: torch.empty_like(values) for name, values in parameters.items()}
         changes = torch.empty(len(call.clients), *items.shape)
         for tile in torch.split(tile_order(self._counts[call.clients]), tile_size()):
