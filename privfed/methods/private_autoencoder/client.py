@@ -13,8 +13,8 @@ from privfed.federation import Call, Message, PrivateState, StatefulClients, Str
 from privfed.methods.client_data import ClientData
 from privfed.methods.private_autoencoder.config import PrivateAutoencoderConfig
 from privfed.methods.private_autoencoder.server import BIAS, DECODER, ENCODER
+from privfed.methods.shared.multinomial import multinomial_gradient
 from privfed.methods.shared.popular_head import HEAD, ORDER, WITHIN, on_head, over_catalogue, unit_histories
-from privfed.methods.shared.vae import multinomial_gradient
 from privfed.methods.shared.vae_clients import UserRows, whole
 from privfed.methods.shared.vae_inputs import OwnRows
 from privfed.methods.shared.vae_layers import LocalAffine, LocalInput, Trunk, affine, step_coefficients

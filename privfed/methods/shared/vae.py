@@ -24,6 +24,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from privfed.methods.shared.heads import kaiming_uniform
+from privfed.methods.shared.multinomial import multinomial_gradient
 from privfed.methods.shared.vae_inputs import Inputs, OwnRows
 from privfed.methods.shared.vae_layers import (
     FirstLayer,
@@ -202,19 +203,6 @@ class Posterior:
         weighted = self._w * self._variances * d_variance
         d_weights = (d_mean * self._means + 2 * weighted).sum(2)
         return torch.cat([self._w * d_mean, self._w * weighted], 2), d_weights
-
-
-def multinomial_gradient(
-    logits: Float[Tensor, "clients items"], rows: OwnRows, scale: Float[Tensor, " clients"]
-) -> Float[Tensor, "clients items"]:
-    """Gradient of -scale sum_i r_i log softmax_i by the logits: scale (m softmax - r), m the number of own items.
-
-    It is written over the logits: a fresh tensor of this size costs as much as the exponentials.
-    """
-    out = logits.sub_(logits.amax(1, keepdim=True)).exp_()
-    out.mul_((rows.counts * scale / out.sum(1)).unsqueeze(1))
-    out.view(-1).index_add_(0, rows.owner * rows.n_items + rows.items, -scale[rows.owner])
-    return out
 
 
 def train(

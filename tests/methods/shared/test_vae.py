@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privfed.methods.feddae.vae_personal import LocalOptimiser, PersonalGate
-from privfed.methods.shared.vae import Architecture, Posterior, multinomial_gradient
+from privfed.methods.shared.multinomial import multinomial_gradient
+from privfed.methods.shared.vae import Architecture, Posterior
 from privfed.methods.shared.vae_inputs import OwnRows
 from privfed.methods.shared.vae_layers import LocalAffine, step_coefficients
 
@@ -105,6 +106,27 @@ def test_the_loss_gradient_sums_to_nothing_and_is_negative_on_own_items_only():
     mine[rows.owner, rows.items] = True
     assert (found < 0).equal(mine)
     assert not found[1].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n_items", [5, 16, 50])
+def test_the_loss_gradient_is_that_of_autograd(n_items, dtype):
+    """For catalogues of less than, exactly and more than one vector, and logits whose exponentials overflow."""
+    rows = rows_of([3, 0, 5], n_items)
+    scale = torch.tensor([1.0, 1.0, 0.5], dtype=dtype)
+    logits = 40 * torch.randn(3, n_items, dtype=dtype, generator=torch.Generator().manual_seed(4)) + 500
+    wanted = logits.clone().requires_grad_()
+    losses = -torch.log_softmax(wanted, 1)[rows.owner, rows.items] * scale[rows.owner]
+    losses.sum().backward()
+    torch.testing.assert_close(multinomial_gradient(logits, rows, scale), wanted.grad)
+
+
+def test_logits_that_are_no_numbers_spoil_only_their_own_row():
+    rows = rows_of([3, 0, 5], 40)
+    logits = torch.zeros(3, 40)
+    logits[0, 2], logits[2, 39] = torch.nan, torch.inf
+    found = multinomial_gradient(logits, rows, torch.ones(3))
+    assert found.isnan().all(1).tolist() == [True, False, True]
 
 
 def test_a_mixed_posterior_follows_its_weights():
