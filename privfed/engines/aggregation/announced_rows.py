@@ -53,7 +53,12 @@ class AnnouncedRows:
         if place is None:
             return pattern.with_values(part.block, part.values)
         values = torch.zeros(len(pattern.ids), part.values.shape[1], dtype=part.values.dtype)
-        return pattern.with_values(part.block, values.index_copy_(0, place, part.values))
+        if values.shape[1] == 1:
+            # A scatter takes a quarter of the time for one column, and twice the time for several.
+            values.view(-1).scatter_(0, place, part.values.view(-1))
+        else:
+            values.index_copy_(0, place, part.values)
+        return pattern.with_values(part.block, values)
 
     def name_bytes(self, part: Rows, clients: int) -> int:
         """Bytes in which clients name the rows of one upload to one aggregator; 0 where they did so at enrolment."""
