@@ -20,9 +20,9 @@ def multinomial_gradient(
     """
     largest, weight = logits.amax(1), rows.counts * scale
     if logits.device == HOST:
-        kept = torch.empty(LANES, dtype=logits.dtype)
-        arrays = (logits, largest, weight, scale, rows.counts, rows.items, kept)
-        _gradient(*(on_host(array) for array in arrays))
+        rest = torch.empty(LANES, dtype=logits.dtype)
+        arrays = logits, largest, weight, scale, rows.counts, rows.items, rest
+        _gradient(*map(on_host, arrays))
         return logits
     out = logits.sub_(largest.unsqueeze(1)).exp_()
     out.mul_((weight / out.sum(1)).unsqueeze(1))
