@@ -93,14 +93,17 @@ class RingCode:
         """
         pieces = [code.encode(on_host(uploads[name][position]).reshape(-1)) for name, code in self._codes.items()]
         if self.coordinates:
-            weighed = [uploads[name][position].reshape(-1) * self.schema[name].weight for name in self.real]
-            flat = on_host(torch.cat(weighed))
-            doubles = flat.astype(np.float64)
+            # [coordinates] weighted values, in float64 where noise is added to them.
+            flat, places = np.empty(self.coordinates, np.float64 if self.distributed else np.float32), self.places
+            for name in self.real:
+                block = on_host(uploads[name][position]).reshape(-1)
+                np.multiply(block, self.schema[name].weight, out=flat[places[name]])
+            doubles = flat.astype(np.float64, copy=False)
             # Materialising rounds: what the clip left exactly at its norm may come out a little longer.
             bound = self._clip_norm * (weight or 1.0)
             excess = math.sqrt(doubles @ doubles) / bound
             flat = flat / excess if excess > 1.0 else flat
-            # flat: [coordinates] weighted values; the noise is sized for vectors within the clip norm, to the last bit.
+            # The noise is sized for vectors within the clip norm, to the last bit.
             if self.distributed is not None:
                 code = weighted(self.distributed, weight or 1.0)
                 ring_elements = self.ring.from_integers(code.encode(flat[None], key)[0])

@@ -69,7 +69,8 @@ class LowRank:
             own = torch.empty(len(self.owner), dtype=torch.float64)
             for some in _slices(len(self.owner), _at_once()):
                 # Unlike order 2, sums of magnitudes do not follow from the factors.
-                own[some] = self._dense(some).abs().sum((1, 2), dtype=torch.float64)
+                dense = torch.bmm(self.left[some].transpose(1, 2), self.right[some])
+                own[some] = dense.abs().sum((1, 2), dtype=torch.float64)
         return torch.zeros(clients, dtype=torch.float64).index_add_(0, self.owner, own)
 
     def scale_(self, factors: Float[Tensor, " clients"]) -> None:
@@ -99,8 +100,13 @@ class LowRank:
         """Multiply out the blocks of the chosen clients."""
         slot = slots[self.owner]
         chosen = (slot >= 0).nonzero().squeeze(1)
-        for some in torch.split(chosen, _at_once()):
-            out.index_copy_(0, slot[some], self._dense(some).to(out.dtype))
+        for some in torch.split(chosen, _at_once()) if len(chosen) else ():
+            first, left, right = int(slot[some[0]]), self.left[some].transpose(1, 2), self.right[some]
+            if out.dtype == left.dtype and torch.equal(slot[some], torch.arange(first, first + len(some))):
+                # All clients in order is the usual case, and no product is copied.
+                torch.bmm(left, right, out=out[first : first + len(some)])
+            else:
+                out.index_copy_(0, slot[some], torch.bmm(left, right).to(out.dtype))
 
     def rows_at(self, owner: Int64[Tensor, " k"], ids: Int64[Tensor, " k"]) -> Float[Tensor, "k cols"]:
         """Rows of the products, without the products."""
@@ -117,9 +123,6 @@ class LowRank:
         """Every coordinate of an owner is sent, zeros included."""
         slot = slots[self.owner]
         out[slot[slot >= 0]] = True
-
-    def _dense(self, clients: slice | Int64[Tensor, " n"]) -> Float[Tensor, "n rows cols"]:
-        return torch.bmm(self.left[clients].transpose(1, 2), self.right[clients])
 
 
 def _squared_norms(left: Float[Tensor, "h steps rows"], right: Float[Tensor, "h steps cols"]) -> Float[Tensor, " h"]:

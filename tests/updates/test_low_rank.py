@@ -211,3 +211,13 @@ def test_a_block_sent_twice_is_refused():
     whole = Dense("w", torch.arange(1), torch.zeros(1, 9, 4))
     with pytest.raises(UpdateError, match="two parts"):
         ClientUpdates(torch.arange(2), SCHEMA, [low_rank(), whole])
+
+
+def test_clients_without_a_product_are_written_as_zeros_whatever_stood_there():
+    """Asked for alone, and beside one that has a product."""
+    part = LowRank("w", torch.tensor([1]), torch.full((1, 2, 3), 2.0), torch.ones(1, 2, 4))
+    schema = {"w": Block((3, 4))}
+    updates = ClientUpdates(torch.arange(3), schema, [part])
+    for asked in ([0, 2], [2, 1], [1, 0], [1]):
+        found = updates.materialise(torch.tensor(asked), {"w": torch.full((len(asked), 3, 4), 7.0)})["w"]
+        assert found[:, 0, 0].tolist() == [4.0 if client == 1 else 0.0 for client in asked]
