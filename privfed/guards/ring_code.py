@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 from jaxtyping import Float, Int64
+from numpy.typing import NDArray
 from torch import Tensor
 
 from privfed.compute.devices import on_host, placed
@@ -94,7 +95,8 @@ class RingCode:
         pieces = [code.encode(on_host(uploads[name][position]).reshape(-1)) for name, code in self._codes.items()]
         if self.coordinates:
             # [coordinates] weighted values, in float64 where noise is added to them.
-            flat, places = np.empty(self.coordinates, np.float64 if self.distributed else np.float32), self.places
+            flat: NDArray[np.floating] = np.empty(self.coordinates, np.float64 if self.distributed else np.float32)
+            places = self.places
             for name in self.real:
                 block = on_host(uploads[name][position]).reshape(-1)
                 np.multiply(block, self.schema[name].weight, out=flat[places[name]])
