@@ -22,6 +22,11 @@ def recommended(
     k = min(k, scores.shape[1])
     penalty = np.where(ranked, -scores, np.float32(np.inf))
     best = np.argpartition(penalty, k - 1, axis=1)[:, :k]
+    # Which of several equals a partition takes depends on the processor.
+    last = np.take_along_axis(penalty, best[:, -1:], axis=1)
+    chosen = (np.take_along_axis(penalty, best, axis=1) == last).sum(1)
+    tied = np.flatnonzero((penalty == last).sum(1) > chosen)
+    best[tied] = penalty[tied].argsort(axis=1, kind="stable")[:, :k]
     found: np.ndarray = np.where(np.isinf(np.take_along_axis(penalty, best, axis=1)), NOBODY, best).T
     return found
 
