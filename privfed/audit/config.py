@@ -81,7 +81,7 @@ class AuditConfig(BaseModel):
     canaries: int = Field(CANARIES, ge=0)
     controls: tuple[Control, ...] = ("untrained", "shuffled")
     evaluation: EvaluationSettings = EvaluationSettings()
-    memory_limit_gib: float | None = Field(None, gt=0)
+    memory_limit_gib: float | None = Field(None, gt=0, allow_inf_nan=False)
     fidelity: Fidelity = "exact"
     device: str = "cpu"
 

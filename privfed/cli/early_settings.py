@@ -126,7 +126,8 @@ def _broken(value: Any, schema: Mapping[str, Any]) -> str | None:
         *others, last = map(repr, allowed)
         listed = f"{', '.join(others)} or {last}" if others else last
         return f"it must be {listed}{nearest(value, allowed, listing=False)}"
-    if type(value) in {"integer": (int,), "number": (int, float)}.get(kind, ()) and math.isfinite(value):
+    finite = type(value) is int or (type(value) is float and math.isfinite(value))
+    if finite and type(value) in {"integer": (int,), "number": (int, float)}.get(kind, ()):
         for name, (words, holds) in _RULES.items():
             if name in plain and not holds(value, plain[name]):
                 bound = plain[name]

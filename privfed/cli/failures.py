@@ -16,6 +16,8 @@ INTERRUPTED = 130
 FAULT = 70
 
 _AMOUNT = re.compile(r"allocate ([\d.]+) (bytes|[KMGTP]iB)")
+_UNCOUNTABLE = re.compile("Maximum allowed (?:size|dimension) exceeded")
+"""How numpy refuses arrays that no machine could hold."""
 _OURS = ("privfed", "attacks", "secure_agg")
 
 
@@ -72,7 +74,8 @@ def _memory_asked_for(error: Exception) -> str | None:
     """Where how much memory could not be had, in words that follow "memory"; None where something else went wrong."""
     # torch is not imported for the sake of an error: it names the class on a GPU, and on a processor nothing but words.
     on_gpu = type(error).__name__ == "OutOfMemoryError"
-    if not (on_gpu or isinstance(error, MemoryError) or "can't allocate memory" in str(error)):
+    said = str(error)
+    if not (on_gpu or isinstance(error, MemoryError) or "can't allocate memory" in said or _UNCOUNTABLE.match(said)):
         return None
     where, found = " on the GPU" if on_gpu else "", _AMOUNT.search(str(error))
     if found is None:

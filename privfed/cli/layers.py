@@ -39,7 +39,7 @@ def read_setting(text: str) -> Layer:
     try:
         read = tomllib.loads(f"value = {value}")
         parsed = read["value"] if len(read) == 1 else value.strip()
-    except tomllib.TOMLDecodeError:
+    except ValueError:  # no TOML, or a whole number of more digits than Python reads
         parsed = value.strip()
     layer: Layer = {names.pop(): _without_null(parsed)}
     for name in reversed(names):

@@ -53,7 +53,7 @@ class Protocol(BaseModel):
     catalogue: Literal["all", "trained"] = "all"
     when_testing: Literal["valid_left_out", "valid_ranked"] = "valid_left_out"
     n_sampled: Annotated[int, Field(ge=1)] = 99
-    k: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(10, 20), min_length=1)
+    k: tuple[Annotated[int, Field(ge=1, lt=2**63)], ...] = Field(default=(10, 20), min_length=1)
     precision: bool = False
     negatives: Literal["train", "all"] = "train"
     scores: Literal["raw", "probability"] = "raw"

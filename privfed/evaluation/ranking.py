@@ -29,6 +29,7 @@ from privfed.compute.devices import HOST, here, on_host, placed
 ENTRIES_PER_BLOCK = 4_000_000
 """Scores looked at at once; bounds temporary memory to some tens of megabytes."""
 
+_WORDS = 2**64
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
@@ -98,7 +99,7 @@ class _Addresses:
 
     def words(self, row: Int64[np.ndarray, "n"], column: Int64[np.ndarray, "n"]) -> UInt64[np.ndarray, "n"]:
         """The tie-break words of single entries; under the pessimistic rule relevant items come last."""
-        word = _mixed(np.full(len(row), self.seed)) + self.users[row].astype(np.uint64)
+        word = _mixed(np.full(len(row), self.seed % _WORDS, np.uint64)) + self.users[row].astype(np.uint64)
         word = _mixed(_mixed(word) + self.items[row, column].astype(np.uint64))
         last = (self.relevant[row, column] & self.pessimistic).astype(np.uint64)
         words: np.ndarray = (word >> np.uint64(1)) | (last << np.uint64(63))
@@ -175,7 +176,8 @@ def user_metrics(
     """
     count = np.bincount(relevant.row, minlength=n_rows)
     some = count > 0
-    discount = 1 / np.log2(np.arange(max(k)) + 2)
+    deepest = min(max(k), max(relevant.position.max(initial=1), count.max(initial=1)))
+    discount = 1 / np.log2(np.arange(deepest) + 2)
     ideal = np.concatenate([[0.0], discount.cumsum()])
     metrics = {}
     for cut in k:
@@ -186,7 +188,7 @@ def user_metrics(
         first = np.zeros(n_rows)
         np.maximum.at(first, row, 1 / position)
         metrics["hr", cut] = np.where(some, np.minimum(hits, 1), np.nan)
-        metrics["ndcg", cut] = np.where(some, gain / ideal[np.clip(count, 1, cut)], np.nan)
+        metrics["ndcg", cut] = np.where(some, gain / ideal[np.clip(count, 1, min(cut, deepest))], np.nan)
         metrics["recall", cut] = np.where(some, hits / np.maximum(count, 1), np.nan)
         metrics["mrr", cut] = np.where(some, first, np.nan)
         metrics["precision", cut] = np.where(some, hits / cut, np.nan)

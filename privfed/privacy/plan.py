@@ -305,9 +305,9 @@ def _value(text: str) -> int | float | str:
     for kind in (int, float):
         try:
             number = kind(text)
-        except ValueError:
+            return number if math.isfinite(number) else text
+        except (ValueError, OverflowError):
             continue
-        return number if math.isfinite(number) else text
     return text
 
 

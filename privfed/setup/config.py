@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 TapPlace = Literal["raw", "wire", "sum", "model"]
 
+_MOST = 2**63 - 1
+"""What tensors are counted by."""
+
 
 def _gpfedrec() -> dict[str, JsonValue]:
     return {"name": "gpfedrec"}
@@ -114,13 +117,13 @@ class ExperimentConfig(BaseModel):
     method: MethodTable = Field(default_factory=_gpfedrec)
     privacy: PrivacyPlan = Field(default_factory=lambda: PrivacyPlan.named("none"))
     protocol: Protocol = Protocol()
-    rounds: int = Field(100, ge=1)
+    rounds: int = Field(100, ge=1, le=_MOST)
     seed: int = Field(0, ge=0)
     evaluate_every: int | None = Field(None, ge=1)
     checkpoint_every: int = Field(10, ge=1)
     taps: TapConfig = TapConfig()
-    chunk: int | None = Field(None, ge=1)
-    memory_limit_gib: float | None = Field(None, gt=0)
+    chunk: int | None = Field(None, ge=1, le=_MOST)
+    memory_limit_gib: float | None = Field(None, gt=0, allow_inf_nan=False)
     fidelity: Fidelity = "exact"
     device: str = "cpu"
     deterministic: bool = True

@@ -90,6 +90,17 @@ def test_a_path_below_the_data_folder_is_not_missing(
         ),
         (("--protocol", "paper", "--set", "protocol.n_sampled=500"), "n_sampled"),
         (("--config", "nowhere.toml"), "cannot read the experiment file nowhere.toml"),
+        (("--set", f"rounds={'9' * 400}"), "rounds = 9999999"),
+        (("--set", f"rounds={'9' * 5000}"), "rounds = '9999999"),
+        (("--set", f"method.lr={'9' * 400}"), "method.lr = 9999999"),
+        (("--privacy", f"clip:clip_norm={'9' * 400}"), "mechanism.clip_norm = '9999999"),
+        (("--set", f"chunk={2**63}"), "chunk = 9223372036854775808 is not allowed: it must be less than or equal to"),
+        (("--set", "memory_limit_gib=inf"), "memory_limit_gib = inf is not allowed: it must be a finite number"),
+        (
+            ("--set", f"protocol.k=[{2**63}]"),
+            "protocol.k[0] = 9223372036854775808 is not allowed: it must be less than",
+        ),
+        (("--set", f"method.dim={2**63}"), "there is not enough memory: train fewer people at a time"),
     ],
 )
 def test_settings(run: Callable, words: tuple[str, ...], told: str) -> None:

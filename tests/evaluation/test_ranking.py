@@ -104,12 +104,25 @@ def test_random_ties_are_uniform():
     assert (found.position == other.position).mean() == pytest.approx(0.2, abs=0.02)
 
 
+def test_any_whole_number_is_a_seed():
+    scores, relevant = np.zeros((200, 2), np.float32), np.tile([True, False], (200, 1))
+    items = np.broadcast_to(np.arange(2), scores.shape)
+    orders = [
+        positions(
+            scores, items, relevant, np.ones_like(relevant), np.arange(200), pessimistic=False, seed=seed
+        ).position
+        for seed in (1, 2**63, 2**64 + 1, 10**400)
+    ]
+    assert all(0 < (order == 1).sum() < 200 for order in orders)
+    assert (orders[0] != orders[1]).any()
+
+
 @given(st.lists(st.sets(st.integers(1, 30), min_size=1, max_size=8), min_size=1, max_size=5))
 @settings(max_examples=50, deadline=None)
 def test_metrics_equal_their_definitions(rows):
     row = np.array([r for r, found in enumerate(rows) for _ in found])
     position = np.array([p for found in rows for p in found])
-    metrics = user_metrics(Positions(row, position, position, position), len(rows), (1, 5, 10, 20))
+    metrics = user_metrics(Positions(row, position, position, position), len(rows), (1, 5, 10, 20, 2**62))
     for (name, cut), values in metrics.items():
         expected = [naive_metrics(sorted(found), cut)[name] for found in rows]
         assert values == pytest.approx(expected)
