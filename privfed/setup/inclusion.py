@@ -69,14 +69,20 @@ class InclusionBits:
         return InclusionBits(self.users, self.decided & kept, self.decided & ~kept)
 
     def applied_to(self, split: Split) -> Split:
-        """The split without the dropped interactions, their ratings gone with them."""
+        """The split without the dropped interactions, their ratings and arrivals gone with them."""
         train = split.train
         rows = np.full(train.n_users, -1)
         rows[self.users] = np.arange(len(self.users))
         row = rows[train.owners]
         stays = (row < 0) | ~self.dropped[row, train.items]
         left = Histories.from_pairs(train.owners[stays], train.items[stays], train.n_users, train.n_items)
-        ratings = split.ratings
+        ratings, arrived = split.ratings, split.arrived
+        if arrived is not None:
+            before, start = np.append(0, np.cumsum(stays)), train.indptr[:-1, None]
+            arrived = before[start + arrived] - before[start]
         return replace(
-            split, train=left, ratings=None if ratings is None else replace(ratings, train=ratings.train[stays])
+            split,
+            train=left,
+            ratings=None if ratings is None else replace(ratings, train=ratings.train[stays]),
+            arrived=arrived,
         )

@@ -82,6 +82,19 @@ def test_ratings_and_order_stay_with_their_items(small_split):
         assert (np.diff(mine) > 0).all()
 
 
+def test_what_arrives_is_what_the_bits_left_of_it(small_split):
+    train = small_split.train
+    arrived = np.stack([train.counts // 3, train.counts // 2, train.counts], axis=1)
+    bits = InclusionBits.sample(small_split, np.arange(0, 45, 2), 0.5, 1)
+    left = bits.applied_to(replace(small_split, arrived=arrived))
+    assert len(left.train) < len(train)
+    for user in range(45):
+        for refresh in range(3):
+            there = set(train.items_of(user)[: arrived[user, refresh]].tolist())
+            kept = left.train.items_of(user)[: left.arrived[user, refresh]].tolist()
+            assert kept == [item for item in left.train.items_of(user) if item in there]
+
+
 def test_an_item_that_is_held_out_too_is_left_alone(small_split):
     test = small_split.test
     owners = np.concatenate([small_split.train.owners, test.owners])

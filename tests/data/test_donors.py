@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from privfed.data import DataError, SplitSpec, SyntheticSpec, generate, split
+from privfed.data import DataError, SplitSpec, SyntheticSpec, build, generate, split
 
 SPEC = SyntheticSpec(name="synthetic-opened", n_users=40, n_items=30, mean_per_user=8, min_per_user=5, seed=2)
 
@@ -30,6 +30,18 @@ def test_everybody_else_keeps_everything_and_donors_keep_what_trains(data):
     np.testing.assert_array_equal(parts.rows_of(rest, data.user_ids), np.arange(38))
     assert "2 donors" in parts.describe()
     assert "donors" not in everybody.describe()
+
+
+def test_ratings_and_arrivals_of_everybody_else_stay_theirs():
+    user, item = np.repeat(np.arange(6), 5), np.tile(np.arange(5), 6)
+    data = build("toy", user, item, rating=np.arange(30), timestamp=np.random.default_rng(0).permutation(30))
+    spec = SplitSpec(arrivals=3)
+    everybody, parts = split(data, spec), split(data, spec.model_copy(update={"donors": ("1", "4")}))
+    rest = np.array([0, 2, 3, 5])
+    np.testing.assert_array_equal(parts.arrived, everybody.arrived[rest])
+    for part in ("train", "valid", "test"):
+        held, rated = getattr(parts, part), getattr(parts.ratings, part)
+        np.testing.assert_array_equal(rated, 5 * rest[held.owners] + held.items)
 
 
 def test_a_share_is_drawn_from_the_seed_and_the_number_of_users_alone(data):

@@ -62,6 +62,9 @@ def test_users_with_fewer_than_three_only_train():
 def test_an_order_column_is_enough_and_unknown_ranks_come_first():
     data = build("toy", [1] * 4, [1, 2, 3, 4], order=[2, -1, 1, 0], catalogue=5)
     assert parts(split(data, SplitSpec())) == [([2, 4], [3], [1])]
+    contradicted = build("toy", [1] * 4, [1, 2, 3, 4], order=[2, -1, 1, 0], timestamp=[1, 2, 3, 4], catalogue=5)
+    assert parts(split(contradicted, SplitSpec())) == [([2, 4], [3], [1])]
+    assert contradicted.histories().items_of(0).tolist() == [2, 4, 3, 1]
 
 
 def test_no_time_is_never_invented():
@@ -152,6 +155,8 @@ def test_seen_is_everything_and_leaks_of_kept_duplicates_are_told():
     assert result.seen.items_of(0).tolist() == [1, 2, 3]
     clean = split(build("toy", [1] * 4, [1, 2, 3, 1], timestamp=range(4)), SplitSpec())
     assert clean.leaked == 0
+    validated = build("toy", [1] * 4, [1, 2, 1, 3], timestamp=range(4), duplicates="keep", catalogue=4)
+    assert split(validated, SplitSpec()).leaked == 1
     assert "leaky" not in clean.describe()
     assert clean.describe().count(". ") == 0
 
@@ -188,6 +193,31 @@ def test_a_published_validation_part_is_not_replaced():
         split(data, SplitSpec(kind="published", valid_from_train=True))
     with pytest.raises(ValidationError, match='kind is "ratio": choose kind="published"'):
         SplitSpec(kind="ratio", valid_from_train=True)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, 6)), min_size=1, max_size=40),
+    refreshes=st.integers(2, 6),
+)
+def test_arrivals_agree_with_a_plain_loop(rows, refreshes):
+    """Every refresh waits for its share of all rows and then takes whatever has the time of the last of them, too."""
+    rows = list({(u, i): (u, i, t) for u, i, t in rows}.values())
+    user, item, time = zip(*rows, strict=True)
+    data = build("toy", user, item, timestamp=time, catalogue=10)
+    result = split(data, SplitSpec(arrivals=refreshes))
+    at = {(u, i): t for u, i, t in rows}
+    owners = data.user_ids[result.train.owners]
+    times = [at[u, i] for u, i in zip(owners, result.train.items, strict=True)]
+    for refresh in range(refreshes):
+        last = sorted(times)[-(-(refresh + 1) * len(times) // refreshes) - 1]
+        for row, mine in enumerate(data.user_ids):
+            there = [t for u, t in zip(owners, times, strict=True) if u == mine and t <= last]
+            assert result.arrived[row, refresh] == len(there)
+    with pytest.raises(DataError, match="nothing arrives by time: leave split.arrivals out"):
+        split(build("toy", [1] * 4, [1, 2, 3, 4]), SplitSpec(kind="ratio", arrivals=refreshes))
+    with pytest.raises(DataError, match="give the arrivals of that part, or arrived=None"):
+        replace(result, arrived=result.arrived + 1)
 
 
 def test_ratings_stand_beside_their_items_and_a_changed_part_is_refused():
