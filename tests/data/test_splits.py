@@ -214,7 +214,7 @@ def test_arrivals_agree_with_a_plain_loop(rows, refreshes):
         for row, mine in enumerate(data.user_ids):
             there = [t for u, t in zip(owners, times, strict=True) if u == mine and t <= last]
             assert result.arrived[row, refresh] == len(there)
-    with pytest.raises(DataError, match="nothing arrives by time: leave split.arrivals out"):
+    with pytest.raises(DataError, match=r"nothing arrives by time: leave split\.arrivals out"):
         split(build("toy", [1] * 4, [1, 2, 3, 4]), SplitSpec(kind="ratio", arrivals=refreshes))
     with pytest.raises(DataError, match="give the arrivals of that part, or arrived=None"):
         replace(result, arrived=result.arrived + 1)
