@@ -5,7 +5,7 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float64, Int64
+from jaxtyping import Float32, Float64, Int64
 
 from privfed.data import identifiers
 from privfed.data.errors import DataError
@@ -14,6 +14,8 @@ from privfed.data.split_spec import PARTS
 Column: TypeAlias = Iterable[Any]
 Where: TypeAlias = Callable[[int], str]
 Time: TypeAlias = Int64[np.ndarray, "interactions"] | Float64[np.ndarray, "interactions"]
+
+_BEYOND_INT64 = 2.0**63
 
 
 def ids(values: Column, what: str, where: Where) -> pd.Index:
@@ -44,7 +46,7 @@ def times(values: Column, where: Where) -> Time:
     Whole seconds come back as int64, fractions as float64.
 
     Raises:
-        DataError: A time is missing, not finite or not readable.
+        DataError: A time is missing, not finite, not readable, or beyond 64 bits.
     """
     series = _series(values)
     if not pd.api.types.is_datetime64_any_dtype(series):
@@ -52,7 +54,9 @@ def times(values: Column, where: Where) -> Time:
         if pd.api.types.is_numeric_dtype(series) or numeric.notna().all():
             if _is_exact(numeric):
                 return numeric.to_numpy(np.int64)
-            return _whole_if_possible(numbers(numeric, "timestamp", where))
+            seconds = numbers(numeric, "timestamp", where)
+            _refuse(np.abs(seconds) >= _BEYOND_INT64, "the timestamp is beyond 64 bits", where, series)
+            return _whole_if_possible(seconds)
         dates = pd.to_datetime(series, format="ISO8601", utc=True, errors="coerce")
         message = "the timestamp is neither unix seconds nor a date such as 2024-05-01T12:00:00"
         _refuse(dates.isna(), message, where, series)
@@ -75,17 +79,29 @@ def numbers(values: Column, what: str, where: Where) -> Float64[np.ndarray, "int
     return numeric
 
 
+def ratings(values: Column, where: Where) -> Float32[np.ndarray, "interactions"]:
+    """Finite numbers of 32 bits.
+
+    Raises:
+        DataError: A value is missing, not a number, not finite or too large.
+    """
+    numeric = numbers(values, "rating", where)
+    _refuse(np.abs(numeric) > np.finfo(np.float32).max, "the rating is too large", where, numeric)
+    return numeric.astype(np.float32)
+
+
 def whole_numbers(values: Column, what: str, where: Where) -> Int64[np.ndarray, "interactions"]:
     """Whole numbers, negative ones included.
 
     Raises:
-        DataError: A value is missing, not a number or has a fraction.
+        DataError: A value is missing, not a number, has a fraction, or is beyond 64 bits.
     """
     series = _series(values)
     if _is_exact(series):
         return series.to_numpy(np.int64)
     numeric = numbers(series, what, where)
     _refuse(numeric != np.rint(numeric), f"the {what} is not a whole number", where, numeric)
+    _refuse(np.abs(numeric) >= _BEYOND_INT64, f"the {what} is beyond 64 bits", where, numeric)
     return numeric.astype(np.int64)
 
 
@@ -123,8 +139,10 @@ def _series(values: Column) -> "pd.Series[Any]":
 
 
 def _is_exact(series: "pd.Series[Any]") -> bool:
-    """Whether the values are integers already, which a detour through floats would round."""
-    return pd.api.types.is_integer_dtype(series) and not series.isna().any()
+    """Whether the values are integers of 64 bits already, which a detour through floats would round."""
+    if not pd.api.types.is_integer_dtype(series) or series.isna().any():
+        return False
+    return pd.api.types.is_signed_integer_dtype(series) or not len(series) or bool(series.max() < _BEYOND_INT64)
 
 
 def _whole_if_possible(seconds: Float64[np.ndarray, "interactions"]) -> Time:

@@ -223,7 +223,7 @@ def build(
         "item": items,
         "timestamp": None if timestamp is None else columns.times(timestamp, where),
         "order": None if order is None else columns.whole_numbers(order, "order", where),
-        "rating": None if rating is None else columns.numbers(rating, "rating", where).astype(np.float32),
+        "rating": None if rating is None else columns.ratings(rating, where),
         "behaviour": None if behaviour is None else columns.labels(behaviour, "behaviour", where),
         "split": None if split is None else columns.parts(split, where),
     }

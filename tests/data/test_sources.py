@@ -175,6 +175,25 @@ def test_a_bad_file_is_refused_in_one_sentence(tmp_path, layout, name, content, 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("user,item\r1,2\r3,4\r", "line 1 cannot be split into fields .*: end every line with a line feed"),
+        (
+            f"user,item\n1,2\n3,{'x' * 200_000}\n4\n",
+            "line 3 cannot be split into fields .*: correct or remove the line",
+        ),
+        (f"user,{'x' * 200_000}\n1,2\n", "line 1 cannot be split into fields .*: correct or remove the line"),
+    ],
+    ids=("carriage returns", "long field", "long name"),
+)
+def test_lines_that_cannot_be_split_are_refused_in_one_sentence(tmp_path, content, message):
+    place = write(tmp_path, {"lines.csv": content})
+    with pytest.raises(DataError, match=message) as caught:
+        load(place / "lines.csv")
+    assert "\n" not in str(caught.value)
+
+
 def test_text_that_is_not_utf8_is_named(tmp_path):
     write(tmp_path, ATOMIC)
     (tmp_path / "toy.item").write_bytes("item_id:token\tname:token_seq\n10\tA\n20\tAmélie\n".encode("latin-1"))

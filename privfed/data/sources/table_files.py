@@ -1,6 +1,5 @@
 """One table, whatever it is written in: delimited text with a header, Parquet, Arrow (Feather) or JSON records."""
 
-import csv
 import io
 from collections.abc import Mapping
 from pathlib import PurePosixPath
@@ -85,7 +84,8 @@ def _separator(files: Files, name: str) -> str:
             f"{files.named(name)} has '::' between its fields, as MovieLens-1M does: call it ratings.dat (users.dat "
             "and movies.dat beside it), or put commas between its fields and a header above"
         )
-    return max(_SEPARATORS, key=lambda mark: len(next(csv.reader([header], delimiter=mark), [])))
+    place = f"{files.named(name)}, line 1"
+    return max(_SEPARATORS, key=lambda mark: len(text.fields_of(header, mark, place)))
 
 
 def _parquet_names(files: Files, name: str) -> list[str]:

@@ -38,7 +38,7 @@ _DESCRIBING = {
 _KINDS: dict[str, text.Kind] = {"order": "whole", "rating": "number"}
 _CHECKS: dict[str, Callable[[Any, Where], Any]] = {
     "timestamp": raw.times,
-    "rating": lambda values, where: raw.numbers(values, "rating", where),
+    "rating": raw.ratings,
     "behaviour": lambda values, where: raw.labels(values, "behaviour", where),
 }
 

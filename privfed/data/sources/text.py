@@ -108,7 +108,20 @@ def header_of(files: Files, name: str, separator: str) -> list[str]:
     Raises:
         DataError: The file is missing or empty.
     """
-    return next(csv.reader([first_line(files, name)], delimiter=separator), [])
+    return fields_of(first_line(files, name), separator, f"{files.named(name)}, line 1")
+
+
+def fields_of(line: str, separator: str, place: str) -> list[str]:
+    """The fields of a line in which some may be wrapped in double quotes.
+
+    Raises:
+        DataError: It cannot be split, as where lines end in carriage returns alone or a field is far too long.
+    """
+    try:
+        return next(csv.reader([line], delimiter=separator), [])
+    except csv.Error as error:
+        remedy = "end every line with a line feed" if "\r" in line else "correct or remove the line"
+        raise DataError(f"{place} cannot be split into fields ({error}): {remedy}") from error
 
 
 def first_line(files: Files, name: str) -> str:
@@ -155,9 +168,8 @@ def _first_fault(content: bytes, place: str, layout: TextLayout) -> str | None:
         if number == 1 and layout.header:
             continue
         line = raw.decode(layout.encoding, "replace").rstrip("\r")
-        fields = (
-            next(csv.reader([line], delimiter=layout.separator), []) if layout.quoted else line.split(layout.separator)
-        )
+        where = f"{place}, line {number}"
+        fields = fields_of(line, layout.separator, where) if layout.quoted else line.split(layout.separator)
         fault = _fault(fields, layout)
         if fault is None and "\ufffd" in line:
             fault = f"it is not {layout.encoding} text"
