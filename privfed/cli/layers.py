@@ -21,8 +21,9 @@ def read_file(path: Path | None) -> Layer:
         fields = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CommandError(f"cannot read the experiment file {path} ({error.strerror}): correct the path") from error
-    except ValueError as error:
-        raise CommandError(f"the experiment file {path} is not valid TOML: {error}") from error
+    except (ValueError, RecursionError) as error:
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise CommandError(f"the experiment file {path} is not valid TOML: {why}") from error
     return {key: _without_null(value) for key, value in fields.items()}
 
 
@@ -39,7 +40,7 @@ def read_setting(text: str) -> Layer:
     try:
         read = tomllib.loads(f"value = {value}")
         parsed = read["value"] if len(read) == 1 else value.strip()
-    except ValueError:  # no TOML, or a whole number of more digits than Python reads
+    except (ValueError, RecursionError):  # no TOML, or more digits or brackets than Python reads
         parsed = value.strip()
     layer: Layer = {names.pop(): _without_null(parsed)}
     for name in reversed(names):

@@ -87,10 +87,11 @@ def read(folder: Path, name: str) -> FileRead:
     except OSError as error:
         why = "is a link, and links lead elsewhere" if path.is_symlink() else f"cannot be read ({error.strerror})"
         raise DossierError(f"{path} {why}: give the folder with the files themselves") from error
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise DossierError(f"{path} is no plain file: give the folder with the files themselves")
     with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise DossierError(f"{path} is no plain file: give the folder with the files themselves")
         if status.st_size > MAX_BYTES:
             raise DossierError(f"{path} has {status.st_size:,} bytes and {MAX_BYTES:,} are read: give the right folder")
         return FileRead(name, file.read(MAX_BYTES + 1), status.st_mtime)

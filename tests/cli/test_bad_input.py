@@ -118,6 +118,9 @@ def test_a_file_that_is_not_toml(run: Callable, tmp_path: Path) -> None:
     file = tmp_path / "experiment.toml"
     file.write_text("rounds = \n")
     assert "is not valid TOML" in run(*DATA, "--config", file)
+    file.write_text(f"rounds = {'[' * 5000}{']' * 5000}\n")
+    assert "is not valid TOML: it is nested too deeply" in run(*DATA, "--config", file)
+    assert "rounds = '[[[[" in run(*DATA, "--set", file.read_text().replace(" ", ""))
 
 
 def test_output_that_cannot_be_written(refused: Callable, tmp_path: Path) -> None:

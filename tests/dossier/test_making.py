@@ -91,6 +91,8 @@ def test_nothing_is_left_where_something_is_wrong_and_nothing_is_written_over(
     (tmp_path / "junit.xml").write_text("<a/>")
     with pytest.raises(DossierError, match="holds no test"):
         make(kept("run"), tmp_path / "out", tests=tmp_path / "junit.xml", pdf=False)
+    with pytest.raises(DossierError, match="is no plain file"):
+        make(kept("run"), tmp_path / "out", tests=tmp_path, pdf=False)
     with pytest.raises(DossierError, match="cannot be written"):
         make(kept("run"), tmp_path / "junit.xml" / "out", pdf=False)
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")

@@ -115,6 +115,13 @@ def test_sampled_candidates_are_unseen_distinct_disjoint_between_parts_and_seede
     assert (Evaluator(split, other, "test").candidates(users) != test).any()
 
 
+def test_who_holds_something_out_in_one_part_alone_gets_sampled_items_there():
+    split = Split(SplitSpec(), histories([[0], [1]], 40), histories([[2], []], 40), histories([[], [3]], 40), 1)
+    for part, user, seen in (("valid", 0, {0, 2}), ("test", 1, {1, 3})):
+        (drawn,) = Evaluator(split, SAMPLED.model_copy(update={"n_sampled": 19}), part).candidates(np.array([user]))
+        assert len(set(drawn[1:].tolist()) - seen) == 19
+
+
 def test_sampled_items_are_uniform_over_the_unseen():
     n_users = 4000
     split = Split(
