@@ -56,6 +56,9 @@ class Evaluator:
         trained = split.train.popularity() > 0 if protocol.catalogue == "trained" else None
         counted = np.ones(len(held), dtype=bool) if trained is None else trained[held.items]
         self._held_out = Histories.from_pairs(held.owners[counted], held.items[counted], held.n_users, held.n_items)
+        if protocol.task == "ranking":
+            # Where duplicates were kept, a pair that is held out twice is one relevant item.
+            self._held_out = self._held_out.union(self._held_out)
         if not len(self._held_out):
             that = "" if trained is None else " that somebody trained on"
             remedy = (

@@ -138,6 +138,19 @@ def test_sampled_items_are_uniform_over_the_unseen():
     assert share[5:] == pytest.approx(np.full(15, 1 / 3), abs=0.035)
 
 
+@pytest.mark.parametrize("protocol", [Protocol(k=(1, 2)), Protocol(k=(1, 2), candidates="sampled", n_sampled=5)])
+def test_a_pair_that_was_kept_several_times_is_one_relevant_item(protocol):
+    """Held out twice, or held out and trained on: it is ranked, and once."""
+    split = Split(SplitSpec(), histories([[0, 4]], 30), histories([[]], 30), histories([[4, 5, 4]], 30), 0)
+    evaluator = Evaluator(split, protocol)
+    items, scores = evaluator.candidates(np.array([0])), np.zeros((1, 30), np.float32)
+    scores[0, [4, 5]] = 2, 1
+    evaluator.add(np.array([0]), scores if items is None else np.take_along_axis(scores, items, axis=1))
+    recall = [evaluator.result().metric("recall", k).value for k in (1, 2)]
+    assert recall == [0.5, 1]
+    assert evaluator.result().metric("ndcg", 2).value == 1
+
+
 def test_users_without_held_out_items_are_skipped():
     split = make_split(without=(0, 5))
     evaluator = Evaluator(split, SAMPLED)
