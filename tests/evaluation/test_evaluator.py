@@ -197,6 +197,15 @@ def test_constant_scores_warn_and_the_tie_rule_is_visible():
     assert evaluator.result().warning is None
 
 
+def test_ties_behind_the_first_cut_are_broken_too():
+    """Five items are better than all others, which are equal: 45 of 95 places are within the second cut."""
+    held_out = histories([[user % 95 + 5] for user in range(950)], 100)
+    nothing = histories([[]] * 950, 100)
+    evaluator = Evaluator(Split(SplitSpec(), nothing, nothing, held_out, 0), Protocol(k=(1, 50)))
+    evaluator.add(np.arange(950), np.tile((np.arange(100) < 5).astype(np.float32), (950, 1)))
+    assert evaluator.result().metric("hr", 50).value == pytest.approx(45 / 95, abs=0.06)
+
+
 def test_popularity_stands_beside_the_result_and_equals_evaluating_it():
     split = make_split()
     users = np.arange(40)
