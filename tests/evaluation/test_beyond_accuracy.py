@@ -92,7 +92,7 @@ def test_fewer_users_than_tenths_have_no_activity_and_untrained_items_no_lift(pe
 
 def test_an_evaluator_shows_what_is_left_of_the_catalogue():
     split = Split(SplitSpec(), histories([[0, 1], [2]], 6), histories([[2], [0]], 6), histories([[3], [1]], 6), 0)
-    evaluator = Evaluator(split, Protocol(k=(3,)))
+    evaluator = Evaluator(split, Protocol(k=(3, 5)))
     evaluator.add(np.array([1, 0]), np.zeros((2, 6), np.float32))
     assert np.sort(evaluator.lists(np.array([0, 1])), axis=0).T.tolist() == [[3, 4, 5], [1, 3, 4]]
     assert evaluator.result().beyond.coverage == 4 / 6

@@ -206,6 +206,17 @@ def test_ties_behind_the_first_cut_are_broken_too():
     assert evaluator.result().metric("hr", 50).value == pytest.approx(45 / 95, abs=0.06)
 
 
+@pytest.mark.parametrize(("tied", "warned"), [(1, False), (2, True)])
+def test_more_than_a_hundredth_of_the_users_must_tie_for_a_warning(tied, warned):
+    split = make_split(100)
+    users, evaluator = np.arange(100), Evaluator(split, HONEST)
+    scores = random_scores(evaluator, users)
+    scores[:tied] = 0
+    evaluator.add(users, scores)
+    assert evaluator.result().tie_fraction == tied / 100
+    assert (evaluator.result().warning is not None) == warned
+
+
 def test_popularity_stands_beside_the_result_and_equals_evaluating_it():
     split = make_split()
     users = np.arange(40)
@@ -266,6 +277,10 @@ def test_bad_input_gets_one_sentence():
         evaluator.add(np.array([7, 7]), scores[:2])
     with pytest.raises(EvaluationError, match=r"only .* items it never"):
         Evaluator(make_split(n_items=60), PAPER)
+    tight = Split(SplitSpec(), *(histories([[item]], 40) for item in range(3)), 0)
+    assert Evaluator(tight, Protocol(candidates="sampled", n_sampled=18)).candidates(np.array([0])).shape == (1, 19)
+    with pytest.raises(EvaluationError, match=r"only 37 items it never .* need 38 distinct ones"):
+        Evaluator(tight, Protocol(candidates="sampled", n_sampled=19))
     with pytest.raises(EvaluationError, match="popularity covers 3"):
         Evaluator(split, HONEST, popularity=np.ones(3))
     with pytest.raises(EvaluationError, match="No user has a held-out item"):
