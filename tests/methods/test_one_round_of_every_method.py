@@ -1,4 +1,6 @@
-"""One round of every registered method, behind nothing: that it trains, releases and ranks at all."""
+"""One round of every registered method, behind nothing: that it trains, releases and ranks at all, and on what."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +10,15 @@ from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.methods import method, methods
 from privfed.setup.config import ExperimentConfig, TapConfig
+
+
+def with_other_items_held_out(parts):
+    """The same training part; every user holds out items instead that it has in no part, rated otherwise."""
+    free, ratings = parts.seen.complement(), parts.ratings
+    others = {part: free.first(getattr(parts, part).counts) for part in ("valid", "test")}
+    if ratings is not None:
+        ratings = replace(ratings, valid=6 - ratings.valid, test=6 - ratings.test)
+    return replace(parts, **others, ratings=ratings)
 
 
 @pytest.mark.parametrize("name", sorted(methods()))
@@ -25,3 +36,10 @@ def test_one_round_trains_releases_and_ranks(small_split, name):
     assert all(torch.isfinite(value).all() for value in after.values() if value.is_floating_point())
     assert len(result.entries) > 0
     assert all(np.isfinite(metric.value) and 0 <= metric.value <= 1 for metric in result.test.metrics)
+    # Neither party saw a held-out item, and whether anybody looks at quality changes nothing.
+    blind = Experiment(config, with_other_items_held_out(small_split))
+    blind.run(parts=())
+    for mine, theirs in ((experiment.server, blind.server), (experiment.clients, blind.clients)):
+        states = mine.state(), theirs.state()
+        assert states[0].keys() == states[1].keys()
+        assert all(torch.equal(values, states[1][key]) for key, values in states[0].items())
