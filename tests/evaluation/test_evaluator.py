@@ -229,6 +229,21 @@ def test_popularity_stands_beside_the_result_and_equals_evaluating_it():
     assert alone.result().popularity is None
 
 
+def test_what_was_measured_elsewhere_is_taken_in_and_metrics_are_found_by_name():
+    split, users = make_split(), np.arange(40)
+    popularity = split.train.popularity()
+    whole, here, there = (Evaluator(split, HONEST, popularity=popularity) for _ in range(3))
+    scores = random_scores(whole, users)
+    for evaluator, some in ((whole, users), (here, users[:15]), (there, users[15:])):
+        evaluator.add(some, scores[some])
+    here.include(there.measured)
+    assert here.result() == whole.result()
+    beside = whole.measured[whole.rows([("ndcg", 10), ("hr", 20)], of_popularity=True)].mean(axis=1)
+    named = {(metric.name, metric.k): metric.value for metric in whole.result().popularity}
+    assert beside.tolist() == pytest.approx([named["ndcg", 10], named["hr", 20]])
+    assert beside.tolist() != whole.measured[whole.rows([("ndcg", 10), ("hr", 20)])].mean(axis=1).tolist()
+
+
 def test_result_round_trips_as_json_and_names_unmeasured_metrics():
     split = make_split()
     evaluator = Evaluator(split, PAPER.model_copy(update={"n_sampled": 20}))
