@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from privfed.evaluation import MetricVector, Protocol, difference
+from privfed.evaluation import ChoiceVector, MetricVector, Protocol, difference
 from privfed.evaluation.beyond_accuracy import TENTHS
 
 LAYOUTS = [MetricVector(Protocol(k=k), compared) for k in ((10,), (10, 20)) for compared in (False, True)]
@@ -28,6 +28,32 @@ def test_no_vector_is_longer_than_1_whatever_was_measured(vector: MetricVector) 
     norms = np.linalg.norm(vector.vectors(corners, whole), axis=1)
     assert norms.max() <= 1
     assert norms.min() > 1 - 1e-5, "the bound is used up, so that no noise is wasted"
+
+
+@pytest.mark.parametrize("candidates", [2, 3, 64])
+def test_no_vector_of_a_choice_is_longer_than_1_and_sums_without_noise_give_the_means(candidates: int) -> None:
+    vector, rng = ChoiceVector(candidates, 10), np.random.default_rng(1)
+    norms = np.linalg.norm(vector.vectors(rng.choice([-7.0, 0.0, 1.0, 1e9], (candidates, PEOPLE))), axis=1)
+    assert norms.max() <= 1
+    assert norms.min() > 1 - 1e-5
+    metrics = rng.random((candidates, PEOPLE))
+    metrics[:, ::5] = np.nan
+    found = vector.values(vector.vectors(metrics).sum(0), 0.0)
+    assert [one.value for one in found] == pytest.approx(np.nanmean(metrics, axis=1).tolist())
+    assert {(one.name, one.k, one.n_users) for one in found} == {("ndcg", 10, PEOPLE * 4 // 5)}
+
+
+def test_intervals_hold_the_noise_of_both_sums_and_how_people_may_vary() -> None:
+    vector, people = MetricVector(Protocol(k=(10,)), compared=False), 400
+    sums = vector.vectors(np.tile([[0.9], [0.2]], people), np.empty((0, people))).sum(0)
+    result = vector.result(sums, 5.0, mu=0.2, population=people)
+    for metric, weight, mean in zip(result.metrics, vector.weights[1:], (0.9, 0.2), strict=True):
+        noise = 5 / people * math.hypot(1 / weight, (mean - 0.5) / vector.weights[0])
+        margin = 1.959964 * math.hypot(noise, math.sqrt(mean * (1 - mean) / people))
+        assert (metric.value, metric.noise) == pytest.approx((mean, noise))
+        assert (metric.lo, metric.hi) == pytest.approx((max(mean - margin, 0), min(mean + margin, 1)))
+    assert result.n_users == people
+    assert vector.result(1.1 * sums, 5.0, mu=0.2, population=people).n_users == people
 
 
 @pytest.mark.parametrize("vector", LAYOUTS)
