@@ -42,11 +42,8 @@ def answer(error: Exception) -> int:
     if isinstance(error, OSError):
         _say(_of_the_system(error))
         return BAD_INPUT
-    if (asked := _memory_asked_for(error)) is not None:
-        _say(
-            f"there is not enough memory{asked}: train fewer people at a time (--set chunk=N), choose smaller settings "
-            f"of the method, or a machine with more; a run with --out goes on with --resume"
-        )
+    if (said := _beyond_the_machine(error)) is not None:
+        _say(said)
         return BAD_INPUT
     if isinstance(error, ValueError) and _is_meant_for_people(error):
         _say(_sentence(error))
@@ -68,6 +65,18 @@ def _way_out(error: click.ClickException) -> str:
 
 def _say(sentence: str) -> None:
     sys.stderr.write(f"privfed: {' '.join(sentence.split())}\n")
+
+
+def _beyond_the_machine(error: Exception) -> str | None:
+    """What to say where numbers or memory do not reach; None where something else went wrong."""
+    if isinstance(error, OverflowError):
+        return f"a number that was given is too large to compute with ({error}): give a smaller one"
+    if (asked := _memory_asked_for(error)) is None:
+        return None
+    return (
+        f"there is not enough memory{asked}: train fewer people at a time (--set chunk=N), choose smaller settings of "
+        f"the method, or a machine with more; a run with --out goes on with --resume"
+    )
 
 
 def _memory_asked_for(error: Exception) -> str | None:

@@ -25,9 +25,14 @@ def failure_of(call: object) -> Exception:
         (torch.OutOfMemoryError(ON_A_GPU), "not enough memory on the GPU (20.00 GiB more were asked for): train fewer"),
         (torch.OutOfMemoryError("HIP"), "not enough memory on the GPU: train fewer"),
         (MemoryError(), "not enough memory: train fewer"),
+        (failure_of(lambda: np.zeros(10**25)), "not enough memory: train fewer"),
+        (failure_of(lambda: float(10**400)), "too large to compute with (int too large to convert to float): give a"),
+        (failure_of(lambda: 1e300**2), "too large to compute with"),
     ],
 )
-def test_too_little_memory_is_one_sentence(error: Exception, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_little_memory_and_too_large_numbers_are_one_sentence(
+    error: Exception, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert answer(error) == BAD_INPUT
     said = capsys.readouterr().err
     assert told in said
