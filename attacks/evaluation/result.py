@@ -53,7 +53,7 @@ class AttackResult:
         auc: Mean per-user AUC with its 95 % interval over users.
         auc_pooled: AUC over all pairs on one scale.
         tpr_at_fpr: Pooled true-positive rates at 10, 1 and 0.1 % false positives.
-        advantage: Largest TPR - FPR.
+        advantage: Largest TPR - FPR, which chance alone makes a little larger than 0.
         popularity_auc: Mean per-user AUC of the popularity guesser on the same pairs.
         gain: `auc` minus `popularity_auc`, paired by user.
         roc: Pooled curve of at most 200 points.

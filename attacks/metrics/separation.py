@@ -73,7 +73,8 @@ class Separation:
         auc: Mean of the users' own AUCs.
         auc_pooled: AUC over all pairs on one scale.
         tpr_at_fpr: Pooled rates at :data:`FPR_TARGETS`.
-        advantage: Largest TPR - FPR over pooled thresholds; 0 for random guesses, 1 for a perfect attack.
+        advantage: Largest TPR - FPR over pooled thresholds; 1 for a perfect attack, and a little above 0 for random
+            guesses, as the best threshold is looked for among the same pairs.
         roc: Pooled curve.
     """
 
