@@ -58,8 +58,10 @@ def times(values: Column, where: Where) -> Time:
             _refuse(np.abs(seconds) >= _BEYOND_INT64, "the timestamp is beyond 64 bits", where, series)
             return _whole_if_possible(seconds)
         dates = pd.to_datetime(series, format="ISO8601", utc=True, errors="coerce")
+        _refuse(series.isna() | (series == ""), "the timestamp is missing", where)
         message = "the timestamp is neither unix seconds nor a date such as 2024-05-01T12:00:00"
-        _refuse(dates.isna(), message, where, series)
+        _refuse(dates.isna() & numeric.isna(), message, where, series)
+        _refuse(dates.isna(), "the timestamp is a number among dates", where, series)
         series = dates
     _refuse(series.isna(), "the timestamp is missing", where)
     moments = pd.DatetimeIndex(series)

@@ -5,6 +5,7 @@ that a column of nothing but plain whole numbers is read as numbers. Where text 
 is 7 if every id of the text column is a whole number.
 """
 
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
@@ -12,12 +13,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-_WHOLE_NUMBER = r"-?(?:0|[1-9]\d{0,17})"
-_WHOLE_WITH_ZEROS = r"(-?(?:0|[1-9]\d{0,17}))(?:\.0*)?"
+_WHOLE_NUMBER = r"-?(?:0|[1-9]\d{0,18})"
+_WHOLE_WITH_ZEROS = rf"({_WHOLE_NUMBER})(?:\.0*)?"
 
 
 def canonical(series: "pd.Series[Any]") -> "pd.Series[Any]":
-    """The same ids as int64 where all are plain whole numbers, else as text; no value may be missing."""
+    """The same ids as int64 where all are plain whole numbers that fit, else as text; no value may be missing."""
     series = plain(series)
     if pd.api.types.is_float_dtype(series):
         values = series.to_numpy(np.float64)
@@ -31,7 +32,8 @@ def canonical(series: "pd.Series[Any]") -> "pd.Series[Any]":
         series = series.map(_text)
     codes, distinct = pd.factorize(series.astype(str))
     if len(distinct) and pd.Series(distinct).str.fullmatch(_WHOLE_NUMBER).all():
-        return pd.Series(distinct.astype("int64").to_numpy()[codes])
+        with suppress(OverflowError):
+            return pd.Series(distinct.astype("int64").to_numpy()[codes])
     return pd.Series(distinct.take(codes))
 
 

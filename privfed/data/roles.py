@@ -41,6 +41,9 @@ _OPTIONS = {
 }
 
 
+_HEADERLESS = "its first line looks like data, so put a header such as user,item,rating,timestamp above it"
+
+
 def resolve(present: Sequence[str], chosen: Mapping[str, str] | None, source: str) -> dict[str, str]:
     """Role -> column, for the roles that a column plays.
 
@@ -56,7 +59,8 @@ def resolve(present: Sequence[str], chosen: Mapping[str, str] | None, source: st
     if unknown := [role for role in chosen if role not in ROLES]:
         raise DataError(f"columns names {unknown[0]!r}, which is not a role: choose among {', '.join(ROLES)}")
     if twice := [column for column, count in Counter(present).items() if count > 1]:
-        raise DataError(f"{source} has two columns called {twice[0]!r}: rename one of them")
+        advice = _HEADERLESS if _looks_like_data(present) else "rename one of them"
+        raise DataError(f"{source} has two columns called {twice[0]!r}: {advice}")
     for role, column in chosen.items():
         if column not in present:
             raise _missing(role, column, present, source)
@@ -101,11 +105,17 @@ def _alias(present: Iterable[str], names: Sequence[str]) -> str | None:
     return next((plain[name] for name in names if name in plain), None)
 
 
+def _looks_like_data(header: Sequence[str]) -> bool:
+    """Whether there is a digit in every name of a header, or one that is a number or a date."""
+    return all(re.search(r"\d", name) for name in header) or any(
+        re.fullmatch(r"\d[\d.:TZ+-]*", name) for name in header
+    )
+
+
 def _missing(role: str, column: str | None, present: Sequence[str], source: str) -> DataError:
     has = f"{source} has no column {column or role!r} for the {role} (it has {', '.join(present)})"
-    if column is None and all(re.search(r"\d", name) for name in present):
-        advice = "its first line looks like data, so put a header such as user,item,rating,timestamp above it"
-        return DataError(f"{has}: {advice}")
+    if column is None and _looks_like_data(present):
+        return DataError(f"{has}: {_HEADERLESS}")
     close = get_close_matches(column or role, present, n=1)
     meant, example = (f"did you mean {close[0]!r}? ", close[0]) if close else ("", present[0])
     python = f'{has}: {meant}say which one it is, for example columns={{"{role}": "{example}"}}'

@@ -83,6 +83,11 @@ def test_other_ids_are_kept_to_the_last_digit(ids):
     assert sorted(data.attributes["gender"]) == ["F", "F", "M"]
 
 
+def test_large_ids_are_numbers_whether_text_or_not():
+    large = [10**18, 10**18 - 1, 2**63 - 1]
+    assert from_frames(rows(list(map(str, large)))).user_ids.tolist() == from_frames(rows(large)).user_ids.tolist()
+
+
 def test_an_arrow_dictionary_is_read_as_its_values(tmp_path):
     frame = rows(pd.Categorical(["x", "y", "z"]))
     frame.to_parquet(tmp_path / "t.parquet")

@@ -248,7 +248,7 @@ BOMB = b"user,item\n" + b"1,2\n" * 18_000_000
         ("empty.csv", "", "empty.csv is empty"),
         ("header.csv", "user,item\n", "has a header and no rows"),
         ("rows.csv", "1,2,978300760\n4,5,978300761\n", "its first line looks like data, so put a header"),
-        ("twice.csv", "user,item,user\n1,2,3\n", "has two columns called 'user'"),
+        ("twice.csv", "user,item,user\n1,2,3\n", "has two columns called 'user': rename one"),
         ("nan.csv", "user,item\n,2\n1,3\n", "nan.csv, line 2: the user id is empty"),
         ("ragged.csv", "user,item\n1,2\n1,2,3\n", r"line 3 is malformed \('1,2,3'\)"),
         ("quote.csv", 'user,item\n1,"2\n3,4\n', "a double quote that is never closed"),
@@ -260,6 +260,15 @@ BOMB = b"user,item\n" + b"1,2\n" * 18_000_000
         ("broken.feather", b"nonsense", "not a readable Arrow file"),
         ("a.tar.gz", b"x", "an archive of a kind that is not read: unpack it"),
         ("bomb.csv.gz", BOMB, "unpacks to more than 64 MiB"),
+        ("equal.csv", "1,1,978300760\n4,5,978300761\n", "its first line looks like data, so put a header"),
+        ("texts.csv", "ann,soap,2026-01-03\nbob,salt,2026-01-04\n", "its first line looks like data, so put a header"),
+        ("mac.csv", "user,item\r1,2\r3,4\r", "ends its lines with carriage returns alone"),
+        ("stray.csv", "user,item,rating\n1,2,3\n4,5\r6,7\n", "line 3 is malformed .* a carriage return ends no line"),
+        (
+            "matrix.csv",
+            ",".join(map(str, range(40_000))) + "\n1,2\n",
+            "its first line looks like data, so put a header",
+        ),
     ],
 )
 def test_hostile_files_are_refused_in_one_sentence(tmp_path, name, content, message):

@@ -84,8 +84,7 @@ def _separator(files: Files, name: str) -> str:
             f"{files.named(name)} has '::' between its fields, as MovieLens-1M does: call it ratings.dat (users.dat "
             "and movies.dat beside it), or put commas between its fields and a header above"
         )
-    place = f"{files.named(name)}, line 1"
-    return max(_SEPARATORS, key=lambda mark: len(text.fields_of(header, mark, place)))
+    return max(_SEPARATORS, key=lambda mark: len(text.split(header, mark)))
 
 
 def _parquet_names(files: Files, name: str) -> list[str]:

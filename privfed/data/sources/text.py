@@ -108,29 +108,28 @@ def header_of(files: Files, name: str, separator: str) -> list[str]:
     Raises:
         DataError: The file is missing or empty.
     """
-    return fields_of(first_line(files, name), separator, f"{files.named(name)}, line 1")
-
-
-def fields_of(line: str, separator: str, place: str) -> list[str]:
-    """The fields of a line in which some may be wrapped in double quotes.
-
-    Raises:
-        DataError: It cannot be split, as where lines end in carriage returns alone or a field is far too long.
-    """
-    try:
-        return next(csv.reader([line], delimiter=separator), [])
-    except csv.Error as error:
-        remedy = "end every line with a line feed" if "\r" in line else "correct or remove the line"
-        raise DataError(f"{place} cannot be split into fields ({error}): {remedy}") from error
+    return split(first_line(files, name), separator)
 
 
 def first_line(files: Files, name: str) -> str:
     """The first line, without its end.
 
     Raises:
-        DataError: The file is missing or empty.
+        DataError: The file is missing or empty, or its lines end as no program of today ends them.
     """
-    return decoded(files, name).split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r")
+    line = decoded(files, name).split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r")
+    if "\r" in line:
+        place = files.named(name)
+        raise DataError(f"{place} ends its lines with carriage returns alone, as old Macs did: save it with line feeds")
+    return line
+
+
+def split(line: str, separator: str) -> list[str]:
+    """The fields of a line; quotes are not heeded where `csv` cannot read it, as where a field is too long for it."""
+    try:
+        return next(csv.reader([line], delimiter=separator), [])
+    except csv.Error:
+        return line.split(separator)
 
 
 def decoded(files: Files, name: str) -> bytes:
@@ -168,9 +167,10 @@ def _first_fault(content: bytes, place: str, layout: TextLayout) -> str | None:
         if number == 1 and layout.header:
             continue
         line = raw.decode(layout.encoding, "replace").rstrip("\r")
-        where = f"{place}, line {number}"
-        fields = fields_of(line, layout.separator, where) if layout.quoted else line.split(layout.separator)
+        fields = split(line, layout.separator) if layout.quoted else line.split(layout.separator)
         fault = _fault(fields, layout)
+        if "\r" in line and '"' not in line:
+            fault = "a carriage return ends no line and stands in none"
         if fault is None and "\ufffd" in line:
             fault = f"it is not {layout.encoding} text"
         if fault:
