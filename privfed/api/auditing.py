@@ -50,7 +50,7 @@ def audit(
         delta: probability with which epsilon may fail; by default users^-1.1.
         privacy: one or several plans, for every method; without `epsilon` and `privacy` the default grid.
         trust: with `epsilon`, who adds the noise, as in `privfed.run`.
-        rounds: rounds of every run; 40, or 1 for a method that asks once.
+        rounds: rounds of every run; 40, or for a method that asks once as many as `run` takes by default.
         seeds: number of runs of each setting.
         target: the behaviour to recommend, where the data have several.
         split: how held-out items are chosen.
@@ -118,7 +118,7 @@ class _Plans:
         """A variant for each plan; of a preset, or where nothing is asked for, those of the default."""
         name, settings = str(method["name"]), {key: value for key, value in method.items() if key != "name"}
         registered = record(name)
-        rounds = 1 if registered.traits.uploads_once else fields["rounds"]
+        rounds = None if registered.traits.uploads_once else fields["rounds"]
         config = configured(name, data, settings, rounds=rounds, protocol=protocol, split=fields["split"])
         parts = split(data, config.split)
         if ":" in name and ".py:" not in name:

@@ -77,7 +77,7 @@ def run(
         trust: with `epsilon`, who adds the noise: "central", a trusted server; "distributed", every device a share
             inside a secure sum; "local", every device all of it. By default central, and local for a method that needs
             single uploads.
-        rounds: rounds to train; 100, or 1 for a method that asks once.
+        rounds: rounds to train; 100, or 1 for a method that asks once, or as many as it trains on what it was told.
         refreshes: publish running totals so many times a year, a round each, for the epsilon of one release
             (`private-gram`); `split={"arrivals": 52}` lets the data arrive by time. Lists are noise, below popularity,
             until `Run.decisions` counts items on the head.
@@ -144,19 +144,17 @@ def configured(
     chosen_protocol, ties = _protocol(protocol)
     if ties:
         fields["split"] = {**_fields(fields.get("split")), **ties}
-    once = registered.traits.uploads_once
     config = configure(
         ExperimentConfig,
         {
             "data": data.source or data.name,
             "method": table(name, dict(settings)),
             **({} if rounds is None else {"rounds": rounds}),
-            **({"rounds": 1} if rounds is None and once else {}),
             "protocol": chosen_protocol,
             **{key: value for key, value in fields.items() if value is not None},
         },
     )
-    own = registered.training.rounds(config.settings())
+    own = registered.own_rounds(config.settings())
     return config if rounds is not None or own is None else config.model_copy(update={"rounds": own})
 
 

@@ -42,7 +42,12 @@ def run(
     data: options.Data = None,
     rounds: Annotated[
         int | None,
-        typer.Option("--rounds", metavar="N", help="Rounds to train.", show_default="100; 1 where clients upload once"),
+        typer.Option(
+            "--rounds",
+            metavar="N",
+            help="Rounds to train.",
+            show_default="100; where clients upload once, 1, or the 16 or 30 that training by the server takes",
+        ),
     ] = None,
     refreshes: Annotated[
         int | None,

@@ -88,8 +88,7 @@ def run_config(layers: Sequence[Layer]) -> tuple[ExperimentConfig, DataSource]:
     config = configure(ExperimentConfig, fields)
     check(config.method, config.privacy)
     if "rounds" not in fields:
-        registered = config.registered()
-        own = 1 if registered.traits.uploads_once else registered.training.rounds(config.settings())
+        own = config.registered().own_rounds(config.settings())
         config = config.model_copy(update={"rounds": own or config.rounds})
     return config, source
 

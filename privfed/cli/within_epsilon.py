@@ -53,11 +53,11 @@ def _variant(table: dict[str, JsonValue], epsilon: float, config: AuditConfig, i
     from privfed.setup.target_plan import plan_for_epsilon
 
     registered = method(str(table["name"]))
-    rounds = 1 if registered.traits.uploads_once else None
     parts = split(interactions, config.split)
     one = ExperimentConfig(
-        data=config.data, split=config.split, method=table, protocol=config.protocol, rounds=rounds or config.rounds,
+        data=config.data, split=config.split, method=table, protocol=config.protocol, rounds=config.rounds,
         privacy=plan_for_epsilon(epsilon, registered, parts.train.n_users),
     )  # fmt: skip
-    sized = size(one, parts).config
+    rounds = registered.own_rounds(one.settings()) if registered.traits.uploads_once else None
+    sized = size(one.model_copy(update={"rounds": rounds or one.rounds}), parts).config
     return Variant(method=table, privacy=sized.privacy, rounds=rounds)

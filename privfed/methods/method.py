@@ -166,7 +166,7 @@ class Training(Protocol):
         return None
 
     def rounds(self, config: Any) -> int | None:  # noqa: ARG002 (most methods train until it is enough)
-        """Rounds of a run where nobody says; None where the method does not mind."""
+        """Rounds of a run where nobody says; None where the method does not mind, or is done after its one upload."""
         return None
 
     def preferred_chunk(self) -> Chunk | None:
@@ -241,3 +241,7 @@ class Method:
     clip_norms: Sequence[DefaultClip] = ()
     history_model: Callable[[Mapping[str, Tensor]], nn.Module] | None = None
     refreshed: str = ""
+
+    def own_rounds(self, config: Any) -> int | None:
+        """Rounds of a run where nobody says, one where clients upload once and nothing is trained on what they sent."""
+        return self.training.rounds(config) or (1 if self.traits.uploads_once else None)

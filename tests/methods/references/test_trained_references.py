@@ -9,6 +9,9 @@ from torch import nn
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal, kl_divergence
 from torch.nn import functional
 
+from privfed.api.data import load
+from privfed.api.running import configured
+from privfed.cli.settings import run_config
 from privfed.data import Histories
 from privfed.engines.transcript import Transcript
 from privfed.experiment import Experiment
@@ -77,6 +80,14 @@ def same_bits(found, wanted):
 @ALL
 def test_it_keeps_the_contract(name):
     check_method(method(name), **SMALL[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "rounds"), [*((name, 30) for name in [*SMALL, "multvae"]), ("ials", 16), ("eals", 16), ("ease", 1)]
+)
+def test_unasked_a_reference_is_trained_for_as_long_as_its_settings_were_chosen_for(name, rounds):
+    assert run_config([{"method": {"name": name}}])[0].rounds == rounds
+    assert configured(name, load("synthetic-small"), {}, rounds=None, protocol="honest").rounds == rounds
 
 
 @ALL

@@ -10,20 +10,21 @@ from privfed.contracts import MethodTraits
 from privfed.data import Histories
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.client_data import ClientData
-from privfed.methods.method import Method, ServerReads, Training
+from privfed.methods.method import Method, ServerReads
 from privfed.methods.preset import PUBLISHED
 from privfed.methods.references.als.client import ALSClients
 from privfed.methods.references.als.config import EALSConfig, VALSConfig
 from privfed.methods.references.als.published import EALS_AS_PUBLISHED, VALS_AS_PUBLISHED
 from privfed.methods.references.als.server import HISTORY, ALSServer
+from privfed.methods.references.shared.central import CentralTraining
 
 
-class ALSTraining(Training):
+class ALSTraining(CentralTraining):
     """Histories are collected once; the server alternates least squares over users and items, a pass a round."""
 
     server = ALSServer
     clients = ALSClients
-    step = None
+    passes = 16
     host_work = "least squares, for items and for users"
 
 

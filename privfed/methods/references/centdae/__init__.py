@@ -16,10 +16,11 @@ from privfed.data import Histories
 from privfed.federation import PUBLIC, Message, Purpose, Streams
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.client_data import ClientData
-from privfed.methods.method import Method, PublicInfo, Training
+from privfed.methods.method import Method, PublicInfo
 from privfed.methods.preset import PUBLISHED
 from privfed.methods.references.centdae.published import AS_PUBLISHED
 from privfed.methods.references.multvae.config import MultVAEConfig
+from privfed.methods.references.shared.central import CentralTraining
 from privfed.methods.references.shared.collecting import HISTORY
 from privfed.methods.references.shared.factors import CENTRAL, WHOLE_LIST
 from privfed.methods.references.shared.revealing import RevealingClients
@@ -98,12 +99,11 @@ class CentDAEClients(RevealingClients):
         return decode(self.architecture, model, mixed(self.architecture, model, read).mean, {})
 
 
-class CentDAETraining(Training):
+class CentDAETraining(CentralTraining):
     """Histories are collected once and the server trains alone."""
 
     server = CentDAEServer
     clients = CentDAEClients
-    step = None
 
 
 METHOD = Method(

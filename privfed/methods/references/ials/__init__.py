@@ -18,9 +18,10 @@ from privfed.data import Histories
 from privfed.federation import PUBLIC, Federation, Purpose, Streams
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.client_data import ClientData
-from privfed.methods.method import Method, MethodConfig, PublicInfo, ServerReads, Training
+from privfed.methods.method import Method, MethodConfig, PublicInfo, ServerReads
 from privfed.methods.preset import PUBLISHED
 from privfed.methods.references.ials.published import AS_PUBLISHED
+from privfed.methods.references.shared.central import CentralTraining
 from privfed.methods.references.shared.collecting import HISTORY, POPULARITY, CollectingServer
 from privfed.methods.references.shared.revealing import RevealingClients, or_popular
 from privfed.methods.shared.ials import IALSObjective
@@ -101,12 +102,12 @@ class IALSClients(RevealingClients):
         return or_popular(users.float() @ items.T, model[POPULARITY])
 
 
-class IALSTraining(Training):
+class IALSTraining(CentralTraining):
     """Histories are collected once and the server trains alone."""
 
     server = IALSServer
     clients = IALSClients
-    step = None
+    passes = 16
 
 
 METHOD = Method(

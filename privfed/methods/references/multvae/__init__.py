@@ -12,20 +12,20 @@ and Adam. Behind a plan with noise the server sees noisy rows, once; it sets neg
 
 from privfed.contracts import MethodTraits
 from privfed.methods.attack_surface import NamedBlocks
-from privfed.methods.method import Method, ServerReads, Training
+from privfed.methods.method import Method, ServerReads
 from privfed.methods.preset import PUBLISHED
 from privfed.methods.references.multvae.client import MultVAEClients
 from privfed.methods.references.multvae.config import MultVAEConfig
 from privfed.methods.references.multvae.published import AS_PUBLISHED
 from privfed.methods.references.multvae.server import HISTORY, MultVAEServer
+from privfed.methods.references.shared.central import CentralTraining
 
 
-class MultVAETraining(Training):
+class MultVAETraining(CentralTraining):
     """Histories are collected once and the server trains alone."""
 
     server = MultVAEServer
     clients = MultVAEClients
-    step = None
 
 
 METHOD = Method(

@@ -12,11 +12,12 @@ from torch import Tensor
 from privfed.federation import Streams
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.client_data import ClientData
-from privfed.methods.method import Method, Training
+from privfed.methods.method import Method
 from privfed.methods.preset import PUBLISHED
 from privfed.methods.references.neumf.model import NeuMFConfig, logits
 from privfed.methods.references.neumf.published import AS_PUBLISHED
 from privfed.methods.references.neumf.server import NeuMFServer
+from privfed.methods.references.shared.central import CentralTraining
 from privfed.methods.references.shared.collecting import HISTORY, POPULARITY
 from privfed.methods.references.shared.factors import CENTRAL, WHOLE_LIST
 from privfed.methods.references.shared.revealing import RevealingClients
@@ -41,12 +42,11 @@ class NeuMFClients(RevealingClients):
         return torch.where(model["user"].any(1, keepdim=True), scores, model[POPULARITY])
 
 
-class NeuMFTraining(Training):
+class NeuMFTraining(CentralTraining):
     """Histories are collected once and the server trains alone."""
 
     server = NeuMFServer
     clients = NeuMFClients
-    step = None
 
 
 METHOD = Method(

@@ -14,7 +14,7 @@ from privfed.data import Histories
 from privfed.federation import PUBLIC, Message, Purpose, Streams
 from privfed.methods.attack_surface import NamedBlocks
 from privfed.methods.client_data import ClientData
-from privfed.methods.method import Method, PublicInfo, Training
+from privfed.methods.method import Method, PublicInfo
 from privfed.methods.preset import PUBLISHED
 from privfed.methods.references.recvae.model import (
     DECODER,
@@ -27,6 +27,7 @@ from privfed.methods.references.recvae.model import (
     posterior,
 )
 from privfed.methods.references.recvae.published import AS_PUBLISHED
+from privfed.methods.references.shared.central import CentralTraining
 from privfed.methods.references.shared.collecting import HISTORY
 from privfed.methods.references.shared.factors import CENTRAL, WHOLE_LIST
 from privfed.methods.references.shared.revealing import RevealingClients
@@ -78,12 +79,11 @@ class RecVAEClients(RevealingClients):
         return decode(model, mean)
 
 
-class RecVAETraining(Training):
+class RecVAETraining(CentralTraining):
     """Histories are collected once and the server trains alone."""
 
     server = RecVAEServer
     clients = RecVAEClients
-    step = None
 
 
 METHOD = Method(

@@ -11,7 +11,8 @@ from torch.nn.functional import embedding
 from privfed.contracts import MethodTraits
 from privfed.data import Histories
 from privfed.federation import PUBLIC, Message, Purpose, Streams
-from privfed.methods.method import MethodConfig, PublicInfo, ServerReads, Training
+from privfed.methods.method import MethodConfig, PublicInfo, ServerReads
+from privfed.methods.references.shared.central import CentralTraining
 from privfed.methods.references.shared.collecting import POPULARITY, shares
 from privfed.methods.references.shared.revealing import RevealingClients, or_popular
 from privfed.methods.references.shared.training import AdamServer, Draws, Parameters, with_lists
@@ -105,8 +106,7 @@ class FactorClients(RevealingClients):
         return or_popular(model["user"] @ model["items"].T, model[POPULARITY])
 
 
-class FactorTraining(Training):
+class FactorTraining(CentralTraining):
     """Histories are collected once and the server trains alone."""
 
     clients = FactorClients
-    step = None
