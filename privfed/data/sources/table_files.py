@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping
+from functools import partial
 from pathlib import PurePosixPath
 
 import pandas as pd
@@ -84,7 +85,15 @@ def _separator(files: Files, name: str) -> str:
             f"{files.named(name)} has '::' between its fields, as MovieLens-1M does: call it ratings.dat (users.dat "
             "and movies.dat beside it), or put commas between its fields and a header above"
         )
-    return max(_SEPARATORS, key=lambda mark: len(text.split(header, mark)))
+    return max(_SEPARATORS, key=partial(_width, header))
+
+
+def _width(header: str, separator: str) -> int:
+    """Fields of a header between such separators; none where it cannot be split by them."""
+    try:
+        return len(text.fields_of(header, separator, ""))
+    except DataError:
+        return 0
 
 
 def _parquet_names(files: Files, name: str) -> list[str]:

@@ -108,7 +108,7 @@ def header_of(files: Files, name: str, separator: str) -> list[str]:
     Raises:
         DataError: The file is missing or empty.
     """
-    return split(first_line(files, name), separator)
+    return fields_of(first_line(files, name), separator, f"{files.named(name)}, line 1")
 
 
 def first_line(files: Files, name: str) -> str:
@@ -124,12 +124,16 @@ def first_line(files: Files, name: str) -> str:
     return line
 
 
-def split(line: str, separator: str) -> list[str]:
-    """The fields of a line; quotes are not heeded where `csv` cannot read it, as where a field is too long for it."""
+def fields_of(line: str, separator: str, place: str) -> list[str]:
+    """The fields of a line in which some may be wrapped in double quotes.
+
+    Raises:
+        DataError: It cannot be split, as where a field is far too long.
+    """
     try:
         return next(csv.reader([line], delimiter=separator), [])
-    except csv.Error:
-        return line.split(separator)
+    except csv.Error as error:
+        raise DataError(f"{place} cannot be split into fields ({error}): correct or remove the line") from error
 
 
 def decoded(files: Files, name: str) -> bytes:
@@ -167,10 +171,12 @@ def _first_fault(content: bytes, place: str, layout: TextLayout) -> str | None:
         if number == 1 and layout.header:
             continue
         line = raw.decode(layout.encoding, "replace").rstrip("\r")
-        fields = split(line, layout.separator) if layout.quoted else line.split(layout.separator)
-        fault = _fault(fields, layout)
         if "\r" in line and '"' not in line:
-            fault = "a carriage return ends no line and stands in none"
+            fault: str | None = "a carriage return ends no line and stands in none"
+        else:
+            where = f"{place}, line {number}"
+            fields = fields_of(line, layout.separator, where) if layout.quoted else line.split(layout.separator)
+            fault = _fault(fields, layout)
         if fault is None and "\ufffd" in line:
             fault = f"it is not {layout.encoding} text"
         if fault:
