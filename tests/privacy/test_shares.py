@@ -134,6 +134,8 @@ def test_noise_that_a_server_may_allow_for():
     assert plan(CENTRAL).noisy_sums(N).deviation == 6
     assert plan(LOCAL).noisy_sums(N).deviation == pytest.approx(6 * math.sqrt(N))
     assert plan(DISTRIBUTED).noisy_sums(N).deviation == pytest.approx(6 * math.sqrt(N / 18))
+    # Fewer clients than are honest at the least are never opened, so that sums have no less noise than theirs.
+    assert plan(DISTRIBUTED).mechanism.sum_deviation(9) == 6
     laplace = plan("local-laplace:clip_norm=2,epsilon0=1").noisy_sums(N)
     assert laplace.deviation == pytest.approx(4 * math.sqrt(2 * N))
     nothing = plan("none:sampling.kind=poisson,sampling.rate=0.3").noisy_sums(N)
