@@ -111,22 +111,6 @@ def header_of(files: Files, name: str, separator: str) -> list[str]:
     return fields_of(first_line(files, name), separator, f"{files.named(name)}, line 1")
 
 
-<<<<<<< HEAD
-=======
-def fields_of(line: str, separator: str, source: str) -> list[str]:
-    """The fields of a line in which some may be wrapped in double quotes.
-
-    Raises:
-        DataError: It cannot be split, as where lines end in carriage returns alone or a field is far too long.
-    """
-    try:
-        return next(csv.reader([line], delimiter=separator), [])
-    except csv.Error as error:
-        remedy = "end every line with a line feed" if "\r" in line else "correct or remove the line"
-        raise DataError(f"{source} cannot be split into fields ({error}): {remedy}") from error
-
-
->>>>>>> e2fc7e54 (Call what a line is from its source, as elsewhere)
 def first_line(files: Files, name: str) -> str:
     """The first line, without its end.
 
@@ -140,13 +124,8 @@ def first_line(files: Files, name: str) -> str:
     return line
 
 
-def fields_of(line: str, separator: str, place: str) -> list[str]:
+def fields_of(line: str, separator: str, source: str) -> list[str]:
     """The fields of a line in which some may be wrapped in double quotes.
-
-    Args:
-        line: Without its end.
-        separator: Between fields.
-        place: Names the line in an error.
 
     Raises:
         DataError: It cannot be split, as where a field is far too long.
@@ -154,7 +133,7 @@ def fields_of(line: str, separator: str, place: str) -> list[str]:
     try:
         return next(csv.reader([line], delimiter=separator), [])
     except csv.Error as error:
-        raise DataError(f"{place} cannot be split into fields ({error}): correct or remove the line") from error
+        raise DataError(f"{source} cannot be split into fields ({error}): correct or remove the line") from error
 
 
 def decoded(files: Files, name: str) -> bytes:
