@@ -91,12 +91,13 @@ class NegativeSampler:
         counts = np.bincount(owners, minlength=excluded.n_users)
         start = np.cumsum(counts) - counts
         room = positives.n_items - counts
-        short = np.flatnonzero((positives.counts > 0) & (room < negatives))
+        short = room[(positives.counts > 0) & (room < negatives)]
         if len(short):
-            user = int(short[0])
+            least = int(short.min())
             raise ValueError(
-                f"user {user} has only {int(room[user])} items left to draw {negatives} distinct negatives from; "
-                f"use fewer negatives or a larger catalogue"
+                f"{len(short)} of {positives.n_users} users have fewer than the {negatives} other items that negatives "
+                f"are drawn from, as few as {least} of {positives.n_items}: "
+                f"{f'set negatives to {least} at most' if least else 'leave them out'} or give a larger catalogue"
             )
         self.room = placed(room)
         rank = np.arange(len(pairs)) - start[owners]

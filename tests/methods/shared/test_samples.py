@@ -139,10 +139,14 @@ def test_rounds_draw_afresh():
     assert not draw(sampler, [0, 1, 2], 0).items.equal(draw(sampler, [0, 1, 2], 1).items)
 
 
-@pytest.mark.parametrize(("room", "k"), [(0, 1), (2, 3), (3, 4)])
-def test_too_little_room_names_the_user_and_what_to_do(room, k):
-    rows = [[0], list(range(10 - room))]
-    with pytest.raises(ValueError, match=f"user 1 has only {room} items left to draw {k} distinct.*fewer negatives"):
+@pytest.mark.parametrize(
+    ("room", "k", "way_out"),
+    [(0, 1, "leave them out or"), (2, 3, "set negatives to 2 at most or"), (3, 4, "set negatives to 3 at most or")],
+)
+def test_too_little_room_says_how_many_users_have_it_and_what_to_do(room, k, way_out):
+    rows = [[0], list(range(10 - room)), [], list(range(10 - room))]
+    said = f"2 of 4 users have fewer than the {k} other items that negatives are drawn from, as few as {room} of 10: "
+    with pytest.raises(ValueError, match=f"^{said}{way_out} give a larger catalogue$"):
         NegativeSampler(histories(rows, 10), histories(rows, 10), k)
 
 
