@@ -82,7 +82,15 @@ def plan_for_tiers(
 
 
 def delta_for(users: int) -> float:
-    """users^-1.1, rounded down to three digits."""
+    """users^-1.1, rounded down to three digits.
+
+    Raises:
+        PlanError: for a single user that is 1, and guarantees nothing.
+    """
+    if users < 2:
+        raise PlanError(
+            f"delta is users^-1.1 unless it is given, which guarantees nothing to {users} user: set a delta"
+        )
     exact = users**-1.1
     unit = 10.0 ** (floor(log10(exact)) - 2)
     return float(f"{floor(exact / unit) * unit:.2e}")

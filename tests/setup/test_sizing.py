@@ -22,6 +22,7 @@ from privfed.setup.config import ExperimentConfig, TapConfig
 from privfed.setup.method_settings import method_settings
 from privfed.setup.refusals import method_profile
 from privfed.setup.sizing import size
+from privfed.setup.target_plan import delta_for
 
 EPSILON, ROUNDS = 8.0, 3
 CLIPPED = {
@@ -333,3 +334,10 @@ def test_streams_follow_the_sized_plan(small_split: Split) -> None:
     assert isinstance(asked.streams, Streams)
     states = [one.run(parts=()).server.state() for one in (asked, given)]
     assert all(bool((states[0][name] == states[1][name]).all()) for name in states[0])
+
+
+def test_a_single_user_has_no_delta_of_the_population() -> None:
+    with pytest.raises(
+        PlanError, match=r"users\^-1.1 unless it is given, which guarantees nothing to 1 user: set a delta"
+    ):
+        delta_for(1)
