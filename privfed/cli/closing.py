@@ -32,7 +32,9 @@ def next_step(out: Path, result: RunResult, popular: EvaluationResult | None) ->
     gain = _gain(result, popular)
     if gain is None or gain > 0:
         return f"privfed attack {out}"
-    alternative = "better than popularity, and guaranteed: privfed run private-gram --epsilon 1"
+    alternative = "guaranteed, and better than popularity on ml-100k: privfed run private-gram --epsilon 1"
+    if result.config.method_name.startswith("private-gram"):
+        alternative = "what more people or a larger epsilon would be worth: privfed forecast"
     worse = "this run is worse than recommending the most popular items; " if gain < 0 else ""
     return f"privfed attack {out}; {worse}{alternative}"
 

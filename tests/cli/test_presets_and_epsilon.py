@@ -96,9 +96,16 @@ def test_a_run_below_popularity_says_so_and_what_is_better(cli: Callable, here: 
     assert "Quality: gpfedrec is worse than recommending the most popular items" in out
     last = " ".join(out.split()).rpartition("Next: ")[2]
     assert "this run is worse than recommending the most popular items" in last
-    assert last.endswith("better than popularity, and guaranteed: privfed run private-gram --epsilon 1")
+    assert last.endswith("guaranteed, and better than popularity on ml-100k: privfed run private-gram --epsilon 1")
     quiet = cli("run", "gpfedrec", *SMALL, *words, "-q", "--out", here / "quiet").out
     assert [line.split()[0] for line in quiet.splitlines() if line.startswith(("Quality", "Privacy"))][-1] == "Quality:"
+
+
+def test_a_run_is_not_advised_in_its_own_place(cli: Callable, here: Path) -> None:
+    out = cli("run", "private-gram", *SMALL, "--epsilon", 1).out
+    assert "Quality: private-gram is worse than recommending the most popular items" in out
+    last = " ".join(out.split()).rpartition("Next: ")[2]
+    assert last.endswith("what more people or a larger epsilon would be worth: privfed forecast")
 
 
 @pytest.fixture

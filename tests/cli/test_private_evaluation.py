@@ -43,7 +43,9 @@ def test_what_noise_shows_to_be_below_popularity_is_said_last(
     monkeypatch.setattr(closing, "difference", lambda _: gap)
     monkeypatch.setattr(closing, "_noisy_quality", lambda *_: "Quality: noisy.")
     monkeypatch.setattr(closing, "_privacy", lambda _: "Privacy: stated.")
-    result = Mock(spec=RunResult, test=SimpleNamespace(mu=0.1), config=SimpleNamespace(control=None))
+    result = Mock(
+        spec=RunResult, test=SimpleNamespace(mu=0.1), config=SimpleNamespace(control=None, method_name="fedmf")
+    )
     lines = closing.closing_lines("private-gram", result, None, synthetic=False)
     assert lines[-1] == ("Quality: noisy." if worse else "Privacy: stated.")
     assert ("worse than recommending" in closing.next_step(Path("out"), result, None)) == worse
