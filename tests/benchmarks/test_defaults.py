@@ -10,7 +10,10 @@ from privfed.methods import method
 
 ROWS = json.loads((RESULTS / "defaults.json").read_text())["results"]
 FOUND = {name: defaults.ratios(ROWS, name, defaults.searched(name)) for name in defaults.GRIDS}
-KEPT = {"lightfr": "keeps the rule of DCF, whose item codes it has"}
+KEPT = {
+    "lightfr": "keeps the rule of DCF, whose item codes it has",
+    "fedcia": "keeps its filter on the server, behind which attacks on what it sends were measured",
+}
 """Methods that ship something else than the search chose, and why."""
 
 

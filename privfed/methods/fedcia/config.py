@@ -8,7 +8,7 @@ from privfed.methods.method import MethodConfig
 
 
 class FedCIAConfig(MethodConfig):
-    """Settings; the filter and its weight were chosen by hand (`benchmarks.quality.defaults` has their grid)."""
+    """Settings; `benchmarks.quality.defaults` compares filters and weights."""
 
     filtered_on: Literal["device", "server"] = Field(
         "server",

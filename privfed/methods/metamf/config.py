@@ -18,7 +18,7 @@ class MetaMFConfig(MethodConfig):
     hidden: int = Field(128, ge=1, description="width of the hidden layers that generate parameters")
     negatives: int = Field(4, ge=1, description="distinct negatives per positive, redrawn every round")
     server_optimiser: Kind = Field("adam", description="sgd, momentum or adam on the mean gradient of a round")
-    server_lr: float = Field(0.003, gt=0, description="learning rate of the server")
+    server_lr: float = Field(0.001, gt=0, description="learning rate of the server")
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty on everything that the server learns")
     gradient_clip: float | None = Field(
         None, gt=0, description="L2 norm that the round's gradient of the meta network is cut to; null for none"
