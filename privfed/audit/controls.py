@@ -12,13 +12,13 @@ import numpy as np
 from jaxtyping import Float64
 
 from attacks.metrics import user_mean
-from privfed.audit.report.records import POPULARITY, ControlRow, Interval, NotRun
+from privfed.audit.report.records import POPULARITY, Check, ControlRow, Interval, NotRun
 from privfed.data import Split
 from privfed.evaluation import Metric, RoundEvaluation
-from privfed.experiment import Experiment
+from privfed.experiment import Experiment, RunResult
 from privfed.privacy import PlanError, PrivacyPlan
 from privfed.setup.config import ExperimentConfig
-from privfed.setup.controls import CONTROLS, Control
+from privfed.setup.controls import CONTROLS, SILENT, Control
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,12 +30,14 @@ class ControlRun:
         metric: its main metric on the test part.
         by_user: the same for every test user, ascending.
         refused: why it was not run; None where it was.
+        fault: why it is not what it is called; empty where it is.
     """
 
     control: Control
     metric: Metric | None
     by_user: Float64[np.ndarray, " users"]
     refused: NotRun | None = None
+    fault: str = ""
 
 
 def group(cell: ExperimentConfig) -> str:
@@ -60,7 +62,9 @@ def _run(cell: ExperimentConfig, parts: Split, control: Control) -> ControlRun:
         "taps": cell.taps.of_run(places=(), inclusion=0.0, shadows=0),
     }
     try:
-        selected = Experiment(cell.model_copy(update=changes), parts).run().selected
+        experiment = Experiment(cell.model_copy(update=changes), parts)
+        result = experiment.run()
+        selected = result.selected
     except PlanError as reason:
         what = f"{CONTROLS[control]}, as a control of {cell.method_name}"
         return ControlRun(control, None, np.empty(0), NotRun(what=what, why=str(reason)))
@@ -68,7 +72,30 @@ def _run(cell: ExperimentConfig, parts: Split, control: Control) -> ControlRun:
         what = f"{CONTROLS[control]}, as a control of {cell.method_name}"
         return ControlRun(control, None, np.empty(0), NotRun(what=what, why="it compares rankings, not ratings"))
     name, k, values = selected.by_user
-    return ControlRun(control, selected.results["test"].metric(name, k), values)
+    fault = _fault(control, experiment, result, parts)
+    return ControlRun(control, selected.results["test"].metric(name, k), values, fault=fault)
+
+
+def _fault(control: Control, experiment: Experiment, result: RunResult, parts: Split) -> str:
+    """Why a control is not what it is called; empty where it is."""
+    if control == "shuffled":
+        own, true = experiment.trained.train, parts.train
+        same = int(np.isin(own.pairs(own.n_items), true.pairs(true.n_items)).sum())
+        # Of so many renamed items of a user, of n, about as many as the square of their number over n are its own.
+        chance = float((true.counts.astype(np.float64) ** 2).sum() / true.n_items)
+        if same > chance + 10 * chance**0.5 + 10 and same > 0.5 * len(own):
+            return f"{same} of {len(own)} shuffled training items are those that their users really have"
+    if control in SILENT and result.entries:
+        return f"{len(result.entries)} queries were made in a control in which nothing is sent"
+    return ""
+
+
+def check_controls(runs: Sequence[ControlRun]) -> list[Check]:
+    """Whether the controls of a run are what they are called."""
+    faults = [f"{CONTROLS[run.control]}: {run.fault}" for run in runs if run.fault]
+    measured = [run for run in runs if run.refused is None]
+    detail = faults[0] if faults else f"{len(measured)} controls trained on what they are to train on, or on nothing"
+    return [Check(name="controls", passed=not faults, detail=detail)] if measured else []
 
 
 def compared(evaluated: RoundEvaluation, runs: Sequence[ControlRun]) -> tuple[list[ControlRow], list[NotRun]]:

@@ -36,7 +36,7 @@ from privfed.audit.attack_runs.attributes import attack_attributes
 from privfed.audit.attack_runs.supports import attack_supports
 from privfed.audit.checks.check_run import check_run
 from privfed.audit.config import AuditConfig
-from privfed.audit.controls import ControlRun, compared, first_of_groups, group, run_controls
+from privfed.audit.controls import ControlRun, check_controls, compared, first_of_groups, group, run_controls
 from privfed.audit.epsilon.canaries import CanaryError, audit_canaries
 from privfed.audit.epsilon.mechanism import audit_mechanism
 from privfed.audit.epsilon.wire_canaries import audit_wire_canaries
@@ -426,7 +426,8 @@ def as_run(
 def with_controls(run: Run, evaluated: RoundEvaluation, controls: Sequence[ControlRun]) -> Run:
     """A run and the controls that it is compared with, by what single users reached."""
     beside, without = compared(evaluated, controls)
-    return run.model_copy(update={"controls": beside, "not_run": run.not_run + without})
+    checks = run.checks + check_controls(controls)
+    return run.model_copy(update={"controls": beside, "not_run": run.not_run + without, "checks": checks})
 
 
 def _with_canaries(experiment: Experiment, k: int) -> tuple[list[EmpiricalRow], list[NotRun]]:

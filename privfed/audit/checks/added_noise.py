@@ -25,6 +25,7 @@ from privfed.engines.transcript import PROXIMAL
 from privfed.engines.witness import Exchange, clipped_uploads
 from privfed.experiment import Experiment, RunResult
 from privfed.privacy import PrivacyPlan
+from privfed.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 
 P_VALUE = 1e-9
 _SLACK = 0.985
@@ -68,10 +69,10 @@ def check_added_noise(experiment: Experiment, result: RunResult) -> Iterable[Che
     if plan.mechanism.unit == "interaction":
         yield from _check_noisy_steps(result)
         return
-    noises = [*_of_sums(experiment, result), *_of_single_uploads(experiment, result)]
+    noises = [*of_sums(plan, _asked(result), experiment.n_users), *_of_single_uploads(experiment, result)]
     if not noises:
         return
-    faults = [*_repeats(noises), *_amounts(noises)]
+    faults = [*repeats(noises), *amounts(noises)]
     yield Check(
         name="noise that was added",
         passed=not faults,
@@ -83,13 +84,13 @@ def check_added_noise(experiment: Experiment, result: RunResult) -> Iterable[Che
     )
 
 
-def _of_sums(experiment: Experiment, result: RunResult) -> Iterator[RecoveredNoise]:
-    plan = experiment.config.privacy
-    for exchange in result.witness.exchanges if result.witness is not None else ():
+def of_sums(plan: PrivacyPlan, exchanges: Iterable[Exchange], population: int) -> Iterator[RecoveredNoise]:
+    """Noise of every sum that a witness has clipped the uploads of."""
+    for exchange in exchanges:
         if not exchange.released:
             continue
         members = len(exchange.members)
-        deviation, terms, laplace = _of_a_sum(plan, exchange, experiment.n_users, members)
+        deviation, terms, laplace = _of_a_sum(plan, exchange, population, members)
         if deviation <= 0:
             continue
         above = plan.mechanism.noise_shares is None and plan.upload_bits is None
@@ -124,7 +125,8 @@ def _of_a_sum(plan: PrivacyPlan, exchange: Exchange, population: int, members: i
         real = sum(block.size for block in exchange.schema.values() if block.kind == "real") or 1
         max_clients = plan.sampling.max_cohort(population)
         code = masking.noised(masking.noise, real, max_clients, share_of(exchange.schema))
-        variance = code.event().total_variance / masking.noise.min_honest * members
+        honest = mechanism.n_min_honest if isinstance(mechanism, DistributedGaussian) else masking.noise.min_honest
+        variance = code.event().total_variance / honest * members
         return code.grid * math.sqrt(variance), 1, False
     noise = mechanism.noise
     if noise is None:
@@ -196,7 +198,7 @@ def _asked(result: RunResult) -> Sequence[Exchange]:
     return result.witness.exchanges if result.witness is not None else ()
 
 
-def _amounts(noises: Sequence[RecoveredNoise]) -> Iterator[str]:
+def amounts(noises: Sequence[RecoveredNoise]) -> Iterator[str]:
     """Too little noise (or too much) in a release, a block, a row, or none on some coordinates."""
     level = P_VALUE / (4 * sum(len(noise.blocks) for noise in noises))
     for noise in noises:
@@ -249,12 +251,13 @@ def too_much(values: Float64[np.ndarray, " size"], terms: int, *, laplace: bool)
     return float(stats.chi2.sf((values**2).sum() / factor, len(values) / factor))
 
 
-def _repeats(noises: Sequence[RecoveredNoise]) -> Iterator[str]:
+def repeats(noises: Sequence[RecoveredNoise]) -> Iterator[str]:
     """Noise of two releases, or of two blocks of one, that is the same."""
-    vectors = [(noise.where, np.concatenate([*noise.blocks.values()])[:_LENGTH]) for noise in noises[:_VECTORS]]
-    for first, second in combinations(vectors, 2):
-        if alike(first[1], second[1]):
-            yield f"the noise of {second[0]} repeats that of {first[0]}, so subtracting the two removes it"
+    vectors = [(noise, np.concatenate([*noise.blocks.values()])[:_LENGTH]) for noise in noises[:_VECTORS]]
+    for (earlier, first), (later, second) in combinations(vectors, 2):
+        # The sum of few single uploads holds the noise of each.
+        if (earlier.user is None) == (later.user is None) and alike(first, second):
+            yield f"the noise of {later.where} repeats that of {earlier.where}, so subtracting the two removes it"
             return
     for noise in noises[:_CLIENTS]:
         for (one, left), (two, right) in combinations(noise.blocks.items(), 2):

@@ -1,8 +1,8 @@
 """Checks of cohorts: who took part, round by round, against the claimed sampling rule.
 
-Read from who trained, not from who was meant to. Each test has the exact law of an honest run or a union bound over
-exact ones, and all of a run together fail an honest one with probability below one in a million. Few rounds or few
-users cannot deny much; the audit of a whole run can.
+Read from who trained, not from who was meant to, and, because a few rounds cannot deny much, from whom the engine of
+the run draws for some hundred rounds beyond. Each test has the exact law of an honest run or a union bound over exact
+ones, and all of a run together fail an honest one with probability below one in a million.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,14 +13,17 @@ from jaxtyping import Bool
 from scipy import stats
 
 from privfed.audit.report.records import Check
+from privfed.engines.simulation import Simulation
 from privfed.engines.witness import Exchange
 from privfed.experiment import Experiment, RunResult
-from privfed.privacy import PrivacyPlan
+from privfed.privacy import Ledger, PrivacyPlan
 from privfed.privacy.sampling import Epoch, Fixed, Poisson
 
 P_VALUE = 1e-8
-"""Of each of at most a dozen tests."""
+"""Of each of at most two dozen tests."""
 _PAIRS = 400
+_BEYOND, _DRAWS, _TOGETHER = 256, 1 << 19, 1024
+"""Rounds beyond a run, members drawn for them at most, and users whose pairs are looked at."""
 
 Cohorts = Bool[np.ndarray, "rounds users"]
 
@@ -36,6 +39,7 @@ def check_cohorts(experiment: Experiment, result: RunResult) -> Iterable[Check]:
     for row, t in enumerate(sorted(rounds)):
         cohorts[row, rounds[t].members.numpy()] = True
     faults += [*cohort_faults(plan, cohorts, sorted(rounds), everything=len(rounds) == experiment.config.rounds)]
+    faults += [*_beyond(experiment)]
     yield Check(
         name="cohort sampling",
         passed=not faults,
@@ -44,6 +48,45 @@ def check_cohorts(experiment: Experiment, result: RunResult) -> Iterable[Check]:
         else f"who took part in {len(rounds)} rounds fits the sampling '{plan.sampling.label}'; what "
         f"{len(rounds)} rounds of {population} users cannot tell from chance is not denied",
     )
+
+
+def _beyond(experiment: Experiment) -> Iterator[str]:
+    """What does not fit the rule in rounds that the engine draws members for after the run."""
+    plan, population, first = experiment.config.privacy, experiment.n_users, experiment.config.rounds
+    rounds = min(_BEYOND, _DRAWS // population)
+    if not isinstance(plan.sampling, Poisson) or plan.sampling.rate == 1 or rounds < 2:
+        return
+    engine = Simulation(experiment.clients, plan, population, experiment.streams, Ledger(plan, population))
+    cohorts = np.zeros((rounds, population), dtype=bool)
+    for row in range(rounds):
+        cohorts[row, engine.members(first + row).numpy()] = True
+    asked = [first + row for row in range(rounds)]
+    for fault in (*cohort_faults(plan, cohorts, asked), *_together(cohorts, plan.sampling.rate)):
+        yield f"of {rounds} rounds that the engine was asked for beyond the run, {fault}"
+
+
+def _together(cohorts: Cohorts, rate: float) -> Iterator[str]:
+    """Users who take part together, or only without each other, where each has a bit of its own."""
+    rounds, users = cohorts.shape
+    agree = rate**2 + (1 - rate) ** 2
+    pairings = {"next to each other": (0, 1), "one further": (1, 1), "half the numbers apart": (0, users // 2)}
+    for name, (first, apart) in pairings.items():
+        one = np.arange(first, users - apart)
+        one = one[(one - first) // apart % 2 == 0]
+        same = int((cohorts[:, one] == cohorts[:, one + apart]).sum())
+        if _two_sided(stats.binom, same, rounds * len(one), agree) < P_VALUE:
+            yield (
+                f"users whose numbers are {name} agree in {same / (rounds * len(one)):.3f} of all cases about taking "
+                f"part, where bits of their own agree in {agree:.3f}"
+            )
+            return
+    some = cohorts[:, :_TOGETHER].astype(np.float32)
+    both = some.T @ some
+    both[np.diag_indices(len(both))] = rounds * rate**2
+    user, other = divmod(int(both.argmax()), len(both))
+    pairs = len(both) * (len(both) - 1) / 2
+    if stats.binom.sf(both.max() - 1, rounds, rate**2) * pairs < P_VALUE:
+        yield f"users {user} and {other} take part together in {int(both.max())} rounds, which bits of their own do not"
 
 
 def _one_cohort_a_round(exchanges: Sequence[Exchange]) -> Iterator[str]:

@@ -44,7 +44,7 @@ from privfed.engines.simulation import Simulation
 from privfed.engines.transcript import Transcript
 from privfed.engines.witness import Exchange, Witness, message_digest
 from privfed.experiment import Experiment, RunResult
-from privfed.federation import Individual, Message, Total
+from privfed.federation import Individual, Message, Streams, Total
 from privfed.guards.tier_weights import tiers_of, weights_of
 from privfed.privacy import Ledger, PlanError, PrivacyPlan
 from privfed.privacy.mechanisms.clipping import AdaptiveClip, Clip
@@ -59,6 +59,8 @@ _NORMAL_MEDIAN = 0.6745
 _FAR = 1e3
 _NO_NOISE = 1e-7
 _STEPS = 8.0
+_ENOUGH = 64
+"""Numbers on a grid of which some are odd multiples of its step."""
 _MARGIN = 1e-3
 """Relative slack of a norm for arithmetic in float32; clips themselves keep a few units in the last place."""
 
@@ -115,8 +117,8 @@ def rerun_on_neighbours(
     """
     config = config.model_copy(update={"taps": config.taps.model_copy(update={"inclusion": 0.0, "shadows": 0})})
     with config.computing():
-        original = _World(config, parts, None, users)
-        others = [_World(config, neighbour_of(config.privacy, parts, user), user, users) for user in users]
+        original = World(config, parts, None, users)
+        others = [World(config, neighbour_of(config.privacy, parts, user), user, users) for user in users]
         difference = [difference for other in others for difference in _set_up_differences(original, other)]
         for t in range(rounds):
             original.round(t)
@@ -162,8 +164,8 @@ def check_neighbours(experiment: Experiment, result: RunResult) -> Iterable[Chec
     config, parts = experiment.config, experiment.trained
     if config.privacy.mechanism.unbounded_reason is not None or not math.isfinite(result.guarantee.epsilon):
         return
-    people = _population(config.privacy, parts, config.seed)
-    parts = parts if len(people) == parts.train.n_users else _only(parts, people)
+    people = repeated_people(config.privacy, parts, config.seed)
+    parts = parts if len(people) == parts.train.n_users else only(parts, people)
     sampled = members(config.privacy.sampling, experiment.streams, len(people), 0).tolist()
     users, rounds = sampled_users(parts, SAMPLE, config.seed, sampled), min(ROUNDS, config.rounds)
     users += _one_of_each_tier(experiment, len(people), users)
@@ -182,7 +184,7 @@ def check_neighbours(experiment: Experiment, result: RunResult) -> Iterable[Chec
     )
 
 
-def _population(plan: PrivacyPlan, parts: Split, seed: int) -> Int64[np.ndarray, " people"]:
+def repeated_people(plan: PrivacyPlan, parts: Split, seed: int) -> Int64[np.ndarray, " people"]:
     """Users of a repetition: everybody, or fewer where rounds of these can be completed; the busiest is among them."""
     everybody = np.arange(parts.train.n_users)
     try:
@@ -195,7 +197,7 @@ def _population(plan: PrivacyPlan, parts: Split, seed: int) -> Int64[np.ndarray,
     return np.union1d(sampled, [int(parts.train.counts.argmax())])
 
 
-def _only(parts: Split, people: Int64[np.ndarray, " people"]) -> Split:
+def only(parts: Split, people: Int64[np.ndarray, " people"]) -> Split:
     """The data of some users, numbered from 0."""
     names = ("train", "valid", "test")
     ratings, attributes = parts.ratings, parts.attributes
@@ -217,12 +219,19 @@ def _more(failed: Sequence[NeighbourDifference]) -> str:
     return f" (and {len(failed) - 1} further comparisons failed)" if len(failed) > 1 else ""
 
 
-class _World:
+class World:
     """One data set's run, round by round."""
 
-    def __init__(self, config: ExperimentConfig, parts: Split, user: int | None, watched: Sequence[int]) -> None:
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        parts: Split,
+        user: int | None,
+        watched: Sequence[int],
+        keys: Streams | None = None,
+    ) -> None:
         self.user = user
-        self.experiment = Experiment(config, parts)
+        self.experiment = Experiment(config, parts, keys)
         plan = config.privacy
         self.silent = user if user is not None and plan.neighbours in ("add_or_remove_one", "zero_out_one") else None
         if plan.mechanism.unit == "interaction":
@@ -266,7 +275,7 @@ class _World:
         what = f"the {len(sums)} released sums of one account together"
         yield NeighbourDifference(user, t, what, account_of(schema), value, bound + slack)
 
-    def round(self, t: int, original: "_World | None" = None) -> None:
+    def round(self, t: int, original: "World | None" = None) -> None:
         """Run round `t`; with the releases of another world, where one is given."""
         self.witness.exchanges.clear()
         self.wire.observations.clear()
@@ -287,7 +296,7 @@ class _World:
             self.given.append({n: v[at].clone() for n, v in released.uploads.items()})
         return released
 
-    def _force(self, original: "_World", exchange: Exchange, released: Total | Individual) -> Total | Individual:
+    def _force(self, original: "World", exchange: Exchange, released: Total | Individual) -> Total | Individual:
         exchange.followed = dict(self.simulation.server_guard.clip_norms)
         number = len(self.witness.exchanges) - 1
         if number >= len(original.given):
@@ -318,7 +327,7 @@ class _World:
         return {user: uploads[position] for user, uploads in by_user.items() if position < len(uploads)}
 
 
-def _set_up_differences(a: _World, b: _World) -> Iterator[NeighbourDifference]:
+def _set_up_differences(a: World, b: World) -> Iterator[NeighbourDifference]:
     """What server and clients were built from, before the first query."""
     one, two = a.experiment, b.experiment
     user = b.user if b.user is not None else -1
@@ -347,7 +356,7 @@ def _set_up_differences(a: _World, b: _World) -> Iterator[NeighbourDifference]:
     )
 
 
-def _round_differences(a: _World, b: _World, t: int) -> Iterator[NeighbourDifference]:
+def _round_differences(a: World, b: World, t: int) -> Iterator[NeighbourDifference]:
     """What was sent, queried and released in one round."""
     user, left, right = b.user if b.user is not None else -1, a.witness.exchanges, b.witness.exchanges
     queries = [[(e.step, _layout(e.schema)) for e in exchanges] for exchanges in (left, right)]
@@ -382,7 +391,7 @@ def _equal_parts(one: Exchange, two: Exchange, user: int, t: int) -> Iterator[Ne
             yield NeighbourDifference(user, t, what, one.step, math.inf, 0.0)
 
 
-def _release_differences(a: _World, b: _World, one: Exchange, two: Exchange, t: int) -> Iterator[NeighbourDifference]:
+def _release_differences(a: World, b: World, one: Exchange, two: Exchange, t: int) -> Iterator[NeighbourDifference]:
     """How far a release moves, in the norm that noise was sized for."""
     plan, user = a.experiment.config.privacy, b.user if b.user is not None else -1
     clip = plan.mechanism.clip
@@ -397,13 +406,14 @@ def _release_differences(a: _World, b: _World, one: Exchange, two: Exchange, t: 
         return
     if clip is None:
         return
-    counts = _counts(a, user)
+    # Laplace noise hides an L1 distance, Gaussian noise an L2 one, whatever the clip measures.
+    counts, order = _counts(a, user), 1 if plan.mechanism.noise_law == "laplace" else 2
     bound = (one.clip_norm or clip.norm) * math.sqrt(share_of(one.schema)) * counts
     # A user that falls silent moves a release by its own upload; one that uploads otherwise, by both.
     steps = 1 if b.silent is not None else 2
     if user in left and user in right:
         slack = _slack(plan, left[user], right[user], one)
-        moved = _moved(left[user], right[user], one.schema, clip.order, slack)
+        moved = _moved(left[user], right[user], one.schema, order, slack)
         yield NeighbourDifference(user, t, "the user's own upload", one.step, moved.value, steps * bound + moved.slack)
         if user in one.own_updates and user in two.own_updates:
             first, second = _residual(left[user], one, user), _residual(right[user], two, user)
@@ -411,8 +421,9 @@ def _release_differences(a: _World, b: _World, one: Exchange, two: Exchange, t: 
             yield NeighbourDifference(user, t, what, one.step, _apart(first, second, slack), _STEPS)
     if one.released and two.released:
         slack = _slack(plan, one.released, two.released, one, a.experiment.n_users)
-        moved = _moved(one.released, two.released, one.schema, clip.order, slack)
+        moved = _moved(one.released, two.released, one.schema, order, slack)
         yield NeighbourDifference(user, t, "a released sum", one.step, moved.value, steps * bound + moved.slack)
+        yield from _rounding(plan, one, two, user, t)
         yield from b.account(one.schema, moved, steps * bound, t)
         yield from _unclipped(plan, one, a.experiment.n_users, user, t)
         away = _apart(one.noise(), two.noise(), slack)
@@ -420,7 +431,7 @@ def _release_differences(a: _World, b: _World, one: Exchange, two: Exchange, t: 
         yield from _block_differences(clip, one, two, slack, steps * counts, user, t)
 
 
-def _counts(world: _World, user: int) -> float:
+def _counts(world: World, user: int) -> float:
     """What the clipped upload of a user may count: the weight of the tier that the claim about this user names."""
     plan, streams = world.experiment.config.privacy, world.experiment.streams
     return float(weights_of(plan.tiers, streams, torch.tensor([user]))[0])
@@ -470,6 +481,21 @@ def _unclipped(
         )
 
 
+def _rounding(plan: PrivacyPlan, one: Exchange, two: Exchange, user: int, t: int) -> Iterator[NeighbourDifference]:
+    """How far rounding to the grid of a trusted server's noise may move a sum: noise is wider for a trifle only."""
+    multiplier, clip = plan.mechanism.server_noise_multiplier, plan.mechanism.clip
+    coordinates = sum(one.schema[name].size for name in one.released)
+    if multiplier is None or clip is None or coordinates < _ENOUGH:
+        return
+    moves = [
+        one.schema[name].weight * grid_of(torch.stack([values, two.released[name]])) * one.schema[name].size ** 0.5
+        for name, values in one.released.items()
+        if one.schema[name].size >= _ENOUGH
+    ]
+    bound = (one.clip_norm or clip.norm) * max(2.0**-10, multiplier * 2.0**-30 * coordinates**0.5)
+    yield NeighbourDifference(user, t, "the rounding of a released sum", one.step, math.hypot(*moves), bound)
+
+
 def _residual(sent: Mapping[str, Tensor], exchange: Exchange, user: int) -> dict[str, Tensor]:
     """An upload as it was sent less the clipped one, in weighted coordinates."""
     return {
@@ -489,7 +515,7 @@ def _lengths(plan: PrivacyPlan, clients: Tensor, kept: Tensor) -> Tensor:
 
 
 def _interaction_differences(
-    a: _World,
+    a: World,
     left: Mapping[int, Mapping[str, Tensor]],
     right: Mapping[int, Mapping[str, Tensor]],
     exchange: Exchange,
@@ -509,7 +535,7 @@ def _interaction_differences(
         yield NeighbourDifference(user, t, "the user's own upload", f"{exchange.step}, {name}", value, bound)
 
 
-def _after(a: _World, b: _World, t: int) -> Iterator[NeighbourDifference]:
+def _after(a: World, b: World, t: int) -> Iterator[NeighbourDifference]:
     """What a round leaves behind, given equal releases: parameters, bytes, an adaptive clip norm."""
     user, plan = b.user if b.user is not None else -1, a.experiment.config.privacy
     if message_digest(a.server.public()) != message_digest(b.server.public()):

@@ -9,6 +9,7 @@ from itertools import groupby
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Float64, Int64
 from scipy import stats
 
 from privfed.audit.report.records import Check
@@ -19,6 +20,7 @@ from privfed.privacy.padding.base import SampledPadding
 from privfed.setup.padding import private_items
 
 P_VALUE = 1e-9
+_DRAWS, _GROUPS = 50, 10
 _SAME_ROWS = ", and every audited user named the same rows each time, as many as the padding says"
 
 
@@ -82,11 +84,14 @@ def _amount(experiment: Experiment, padding: SampledPadding, named: Mapping[int,
     private = private_items(data, experiment.registered, settings)
     public = data.positives if experiment.registered.traits.public_target else None
     private_rows, other, kept, fake_items = 0, 0, 0, 0
-    for user, rows in named.items():
+    fakes, free = np.zeros((len(named), data.n_items), dtype=bool), np.zeros((len(named), data.n_items), dtype=bool)
+    for place, (user, rows) in enumerate(named.items()):
         known = frozenset() if public is None else frozenset(public.items_of(user).tolist())
         history = frozenset(private.items_of(user).tolist()) - known
         private_rows, kept = private_rows + len(history), kept + len(rows & history)
         added = len(rows - history - known)
+        free[place] = ~np.isin(np.arange(data.n_items), [*history, *known])
+        fakes[place, list(rows - history - known)] = True
         other, fake_items = other + data.n_items - len(history | known), fake_items + added
         wanted = min(
             int(np.rint(padding.fake_items_per_row * len(history | known))), data.n_items - len(history | known)
@@ -100,6 +105,51 @@ def _amount(experiment: Experiment, padding: SampledPadding, named: Mapping[int,
             f"{kept} of {private_rows} private rows and {fake_items} of {other} others are named, and "
             f"randomised response with probabilities {q:.4g} and {p:.4g} is claimed"
         )
+
+    counts = private.popularity() if public is None else public.popularity()
+    power = padding.popularity_power or 0.0
+    weights = (counts.astype(np.float64) + 1) ** power
+    yield from _law(fakes, _drawn_again(fakes, free, weights, p), counts, config.seed)
+
+
+def _drawn_again(
+    fakes: Bool[np.ndarray, "users items"],
+    free: Bool[np.ndarray, "users items"],
+    weights: Float64[np.ndarray, " items"],
+    rate: float | None,
+) -> Float64[np.ndarray, " items"]:
+    """How often each row is fake, over the same users and many draws by arithmetic of the audit's own."""
+    rng, often = np.random.default_rng(29), np.zeros(fakes.shape[1])
+    for _ in range(_DRAWS):
+        if rate is not None:
+            often += (free & (rng.random(free.shape) < rate)).sum(0)
+            continue
+        # The k first of arrivals at these rates are k draws without replacement.
+        arrivals = np.where(free, rng.exponential(size=free.shape) / weights, np.inf)
+        often += (arrivals.argsort(1).argsort(1) < fakes.sum(1, keepdims=True)).sum(0)
+    return often
+
+
+def _law(
+    fakes: Bool[np.ndarray, "users items"],
+    again: Float64[np.ndarray, " items"],
+    counts: Int64[np.ndarray, " items"],
+    seed: int,
+) -> Iterator[str]:
+    """Fake rows that fall on other items than independent draws of the padding's law do."""
+    users, items = fakes.shape
+    by_count = np.lexsort(np.stack([np.random.default_rng([31, seed]).random(items), counts]))
+    groups = [*np.arange(items)[:, None], *np.array_split(by_count, min(_GROUPS, items))]
+    for group in groups:
+        cases, here, there = users * len(group), int(fakes[:, group].sum()), int(again[group].sum())
+        law = stats.hypergeom(cases * (1 + _DRAWS), here + there, cases)
+        if 2 * min(law.cdf(here), law.sf(here - 1)) * len(groups) < P_VALUE:
+            what = f"item {group[0]}" if len(group) == 1 else f"{len(group)} items of like popularity"
+            yield (
+                f"{here} fake rows of {users} users fall on {what}, where draws of each user's own by the padding's "
+                f"law give about {there / _DRAWS:.1f}: fake rows can be told from true ones"
+            )
+            return
 
 
 def _unlikely(count: int, of: int, rate: float) -> bool:

@@ -5,11 +5,14 @@ went through the ledger. Numbers are worked out again from the plan, by formulas
 """
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from privfed.audit.checks.least_epsilon import OneRelease, least_epsilon
 from privfed.audit.report.records import Check
 from privfed.contracts import Schema, account_of, refreshes_of, share_of
 from privfed.engines.witness import Exchange
@@ -17,9 +20,12 @@ from privfed.experiment import Experiment, RunResult
 from privfed.privacy import PrivacyPlan
 from privfed.privacy.events import Exact, Gaussian, Laplace, SampledGaussian, SharedAccount, Shares, Unbounded
 from privfed.privacy.ledger import Entry
+from privfed.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 from privfed.privacy.sampling import Poisson
 
 _RELATIVE = 1e-6
+_SLACK, _SLACK_OF_SHARES = 1e-3, 0.03
+"""By which a claim may lie below what releases cost at least; integer noise is Gaussian nearly."""
 
 
 def check_transcript(experiment: Experiment, result: RunResult) -> Iterable[Check]:
@@ -125,6 +131,7 @@ def min_members(plan: PrivacyPlan) -> int:
 
 def _claimed(plan: PrivacyPlan, result: RunResult, released: Sequence[Exchange]) -> Iterator[str]:
     """Noise that the ledger records, against that of the plan; and an epsilon that is too small for one release."""
+    yield from _stated(plan, result)
     for entry in result.entries:
         recorded, planned = _multiplier(entry), planned_multiplier(plan, entry.share)
         if recorded is not None and planned is not None and recorded > planned * (1 + _RELATIVE):
@@ -144,12 +151,33 @@ def _claimed(plan: PrivacyPlan, result: RunResult, released: Sequence[Exchange])
         yield f"{rounds} rounds released something and the guarantee counts {result.guarantee.rounds_counted}"
     yield from _composed(plan, result, released)
     lowest = _at_least(plan, released)
-    if epsilon < lowest * (1 - 1e-3):
+    slack = _SLACK if plan.mechanism.noise_shares is None else _SLACK_OF_SHARES
+    if epsilon < lowest * (1 - slack):
         yield f"epsilon = {epsilon:.4g} is claimed, and what was released costs at least {lowest:.4g}"
     yield from _claimed_of_tiers(plan, result, released)
     integers = {name for e in released for name, block in e.schema.items() if block.kind == "integer"}
     if math.isfinite(epsilon) and integers:
         yield f"epsilon = {epsilon:.4g} is claimed, and the blocks {', '.join(sorted(integers))} left exactly"
+
+
+def _stated(plan: PrivacyPlan, result: RunResult) -> Iterator[str]:
+    """A guarantee that speaks of other worlds, or asks for less trust, than whoever adds the noise gives."""
+    mechanism, guarantee = plan.mechanism, result.guarantee
+    if not math.isfinite(guarantee.epsilon) or mechanism.unbounded_reason is not None:
+        return
+    if mechanism.noisy_steps is not None:
+        wanted = ("local", "interaction", "add_or_remove_one", "noise is added inside local training")
+    elif mechanism.noise_shares is not None:
+        wanted = ("distributed", "user", "zero_out_one", "noise is added in shares, under masks")
+    elif mechanism.server_noise_multiplier is not None:
+        wanted = ("central", "user", "add_or_remove_one", "noise is added by the server")
+    else:
+        wanted = ("local", "user", "replace_one", "noise is added to every upload, in which all may differ")
+    stated = (guarantee.trust, guarantee.unit, guarantee.neighbours)
+    if stated != wanted[:3]:
+        yield f"the guarantee says {', '.join(stated)}, and {wanted[3]}, which gives {', '.join(wanted[:3])}"
+    if guarantee.delta != plan.delta:
+        yield f"the guarantee names delta = {guarantee.delta:g}, and the plan has {plan.delta:g}"
 
 
 def _claimed_of_tiers(plan: PrivacyPlan, result: RunResult, released: Sequence[Exchange]) -> Iterator[str]:
@@ -161,7 +189,7 @@ def _claimed_of_tiers(plan: PrivacyPlan, result: RunResult, released: Sequence[E
         claimed = f"tier {claim.name}: epsilon = {claim.epsilon:.4g} is claimed, and"
         if claim.epsilon > claim.chosen * (1 + _RELATIVE):
             yield f"{claimed} {claim.chosen:.4g} was chosen"
-        if claim.epsilon < least * (1 - 1e-3):
+        if claim.epsilon < least * (1 - (_SLACK if plan.mechanism.noise_shares is None else _SLACK_OF_SHARES)):
             yield f"{claimed} what was released costs at least {least:.4g}"
 
 
@@ -191,37 +219,66 @@ def _multiplier(entry: Entry) -> float | None:
 
 
 def planned_multiplier(plan: PrivacyPlan, share: float = 1.0) -> float | None:
-    """Noise over sensitivity of one query by the plan's own numbers; None where it is not one number."""
+    """Noise over sensitivity of one query by what acts under the plan; None where it is not one number."""
     mechanism = plan.mechanism
     if mechanism.noisy_steps is not None:
         return mechanism.noisy_steps.noise_multiplier
     # Shares of integer noise are accounted with what rounding adds, which no single number says.
-    if mechanism.noise_over_clip is None or mechanism.noise_shares is not None:
+    if mechanism.noise_shares is not None or mechanism.clip is None:
         return None
     # Any upload in the place of any other moves by two clip norms, an upload that is there or not by one.
-    distance = 2 if mechanism.neighbours == "replace_one" else 1
-    return mechanism.noise_over_clip / (distance * math.sqrt(share))
+    distance = (2 if mechanism.neighbours == "replace_one" else 1) * math.sqrt(share)
+    if mechanism.noise is not None:
+        return mechanism.noise.scale / mechanism.clip.norm / distance
+    if mechanism.server_noise_multiplier is None:
+        return None
+    adaptive = mechanism.adaptive_clip
+    # A user moves the centred count of an adaptive clip by 1/2.
+    count = 0.0 if adaptive is None else (2 * adaptive.count_noise) ** -2
+    return 1 / math.sqrt(distance**2 * mechanism.server_noise_multiplier**-2 + count)
 
 
 def _at_least(plan: PrivacyPlan, released: Sequence[Exchange], weight: float = 1.0) -> float:
-    """An epsilon that the releases cost without any sampling that could lower it; 0 where no formula is at hand.
+    """An epsilon that the releases cost in any case; 0 where no formula is at hand.
 
     Gaussian releases of one user compose to one whose squared multiplier is the harmonic sum (Dong, Roth and Su 2022),
-    and its epsilon is exact (Balle and Wang 2018). Laplace releases cost at least what one of them does.
-    Somebody whose clipped uploads are multiplied by a weight has that share of mu.
+    and its epsilon is exact (Balle and Wang 2018). Others are composed by `least_epsilon`. Where participation is seen,
+    the user who took part most often counts. Somebody whose clipped uploads are multiplied by a weight has that share
+    of mu.
     """
-    shares = [share_of(exchange.schema) for exchange in _counted(released)]
-    if not shares or plan.sampling.kind != "all" or plan.mechanism.unit == "interaction":
+    mechanism, queries = plan.mechanism, _counted(released)
+    law = "gaussian" if mechanism.unit == "interaction" or mechanism.noise_shares is not None else mechanism.noise_law
+    if not queries or not weight or law is None or mechanism.unbounded_reason is not None:
         return 0.0
-    multipliers = [planned_multiplier(plan, share) for share in shares]
-    if plan.mechanism.noise_law == "gaussian":
-        mu = weight * math.sqrt(sum((m or math.inf) ** -2 for m in multipliers))
-        # Noise without a clip is no multiple of a sensitivity, so nothing is known of what it costs.
-        return _gaussian_epsilon(mu, plan.delta) if mu else 0.0
-    if plan.mechanism.noise_law == "laplace":
-        one = max(1 / (m or math.inf) for m in multipliers)
-        return max(one + 2 * math.log1p(-plan.delta * (1 + math.exp(-one / 2))), 0.0) if one < 50 else 0.0
-    return 0.0
+    if isinstance(plan.sampling, Poisson) and plan.sampling.rate < 1 and mechanism.trust == "central":
+        cohorts = defaultdict[int, list[float]](list)
+        for exchange in queries:
+            cohorts[exchange.cohort.id].append((_multiplier_of(plan, exchange) or math.inf) / weight)
+        fused = [
+            1 / math.sqrt(sum(m**-2 for m in multipliers)) for multipliers in cohorts.values() if min(multipliers) < 1e9
+        ]
+        return least_epsilon(Counter(OneRelease("gaussian", m, plan.sampling.rate) for m in fused), plan.delta)
+    often = np.bincount(np.concatenate([exchange.members.numpy() for exchange in queries]))
+    worst = int(often.argmax()) if len(often) else 0
+    mine = [_multiplier_of(plan, exchange) for exchange in queries if bool((exchange.members == worst).any())]
+    multipliers = [m / weight for m in mine if m is not None]
+    if mechanism.unit == "interaction" and mechanism.noisy_steps is not None:
+        how = mechanism.noisy_steps
+        one = OneRelease("gaussian", how.noise_multiplier, how.rate)
+        return least_epsilon(Counter({one: how.steps * len(mine)}), plan.delta)
+    if law == "laplace":
+        return least_epsilon(Counter(OneRelease("laplace", m) for m in multipliers), plan.delta)
+    mu = math.sqrt(sum(m**-2 for m in multipliers))
+    # Noise without a clip is no multiple of a sensitivity, so nothing is known of what it costs.
+    return _gaussian_epsilon(mu, plan.delta) if mu else 0.0
+
+
+def _multiplier_of(plan: PrivacyPlan, exchange: Exchange) -> float | None:
+    """Noise over sensitivity of one query, also where shares of integer noise come close to Gaussian noise."""
+    share = share_of(exchange.schema)
+    if isinstance(plan.mechanism, DistributedGaussian):
+        return plan.mechanism.noise_multiplier / math.sqrt(share)
+    return planned_multiplier(plan, share)
 
 
 def _counted(released: Sequence[Exchange]) -> list[Exchange]:
