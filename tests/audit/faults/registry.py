@@ -13,8 +13,15 @@ import numpy as np
 import torch
 
 import privfed.engines.simulation
+import privfed.evaluation.ranked_items
+import privfed.experiment.gain
+import privfed.guards.server_guard
+import privfed.privacy.accounting
+import privfed.privacy.composition
 import privfed.privacy.ledger
 import privfed.setup.assembly
+from attacks import Targets
+from privfed.audit.attack_runs import attack_run
 from privfed.data import Histories
 from privfed.engines.aggregation.announced_rows import AnnouncedRows
 from privfed.engines.aggregation.share_sum import ShareSum
@@ -23,14 +30,25 @@ from privfed.evaluation import MetricVector
 from privfed.experiment import Experiment
 from privfed.experiment.training import TrainingRun
 from privfed.federation import Message, Purpose, Streams, Total
+from privfed.federation.grid import NoisedSum
 from privfed.guards import ClientGuard, ServerGuard
 from privfed.methods import ClientData
 from privfed.privacy import Ledger
+from privfed.privacy.composition import ParticipationCounts
 from privfed.privacy.events import Gaussian, SchemaSummary
+from privfed.privacy.mechanisms.clipping import AdaptiveClip
+from privfed.privacy.mechanisms.distributed_gaussian import DistributedGaussian
+from privfed.privacy.mechanisms.local_laplace import LocalLaplace
+from privfed.privacy.mechanisms.masking import NoiseShares
+from privfed.privacy.padding.fake_items import FakeItems
 from privfed.privacy.padding.randomised_response import RandomisedResponse
 from privfed.setup.assembly import Assembly
 from privfed.setup.evaluation_query import METRICS, STEP
+from privfed.setup.inclusion import InclusionBits
 from privfed.updates import ClientUpdates, Dense
+from secure_agg.masking import MaskingClient
+from secure_agg.primitives.keys import KeyPair
+from secure_agg.sparse import KeyStreams
 
 CENTRAL = "central-gaussian:noise_multiplier=2,clip_norm=1"
 SAMPLED = f"{CENTRAL},sampling.kind=poisson,sampling.rate=0.5"
@@ -41,6 +59,10 @@ PER_INTERACTION = "interaction-dpsgd:noise_multiplier=1,clip_norm=1"
 TIERS = "tiers.careful.epsilon=3,tiers.careful.share=0.7,tiers.careful.weight=0.5"
 TIERED = f"{CENTRAL},{TIERS},tiers.generous.epsilon=6,tiers.generous.share=0.3,tiers.generous.weight=1"
 DISTRIBUTED = "distributed-gaussian:noise_multiplier=2,clip_norm=1,n_min_honest=60"
+COLLUDING = "distributed-gaussian:noise_multiplier=2,clip_norm=1,n_min_honest=50,colluding=30"
+FIXED = f"{LAPLACE},sampling.kind=fixed,sampling.size=30"
+EVERY_ROW = "shared-sum:padding.kind=full_support,clip_norm=1"
+LIKE_PUBLIC = "shared-sum:padding.kind=fake_items,padding.rho=1,padding.drawn=popularity"
 FAKES = "shared-sum:padding.kind=fake_items,padding.rho=1,padding.drawn=uniform,clip_norm=1"
 RESPONSE = "shared-sum:padding.kind=randomised_response,padding.epsilon=1,clip_norm=1"
 
@@ -738,3 +760,341 @@ def _(stack: ExitStack) -> None:
         return answers
 
     put(stack, RandomisedResponse, "sample", made)
+
+
+# Rounds that nobody taps, and keys.
+
+
+@fault("no noise in a round that is not tapped", "guards", "gpfedrec", LAPLACE, "no noise was added")
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def add(self: ClientGuard, uploads: Any, updates: Any, call: Any, *rest: Any) -> None:
+            if call.round != 4:
+                former(self, uploads, updates, call, *rest)
+
+        return add
+
+    put(stack, ClientGuard, "_add_noise_", made)
+
+
+@fault("noise under the public key", "engine", "fedmf", CENTRAL, "follows from what is public")
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def words(self: Streams, purpose: Purpose, round: int, ask: int, users: Any, count: int) -> Any:
+            if purpose == Purpose.NOISE:
+                return former(self, Purpose.DROPOUT, round, ask, [-2] * len(users), count)
+            return former(self, purpose, round, ask, users, count)
+
+        return words
+
+    put(stack, Streams, "words", made)
+
+
+@fault("noise by the seed alone", "engine", "fedmf", CENTRAL, "with the same seed has the same noise")
+def _(stack: ExitStack) -> None:
+    put(stack, Streams, "from_seed", lambda former: lambda cls, seed, run="": former(cls, seed, ""))
+
+
+@fault("keys of masks kept for the next round", "engine", "fedmf", DISTRIBUTED, "makes the same key for its masks")
+def _(stack: ExitStack) -> None:
+    kept: dict[tuple[int, int], KeyPair] = {}
+
+    def made(former: Any) -> Any:
+        def init(self: MaskingClient, client: int, *rest: Any, **more: Any) -> None:
+            made_so_far = iter(range(10))
+            former(
+                self,
+                client,
+                *rest,
+                **more | {"key_pair": lambda: kept.setdefault((client, next(made_so_far)), KeyPair.generate())},
+            )
+
+        return init
+
+    put(stack, MaskingClient, "__init__", made)
+
+
+@fault("shares of so few values", "engine", "fedmf", EVERY_ROW, "is not uniform")
+def _(stack: ExitStack) -> None:
+    put(stack, KeyStreams, "take", lambda former: lambda self, *asked: former(self, *asked) % 256)
+
+
+@fault("the same share in every cohort", "engine", "fedmf", EVERY_ROW, "so subtracting removes it")
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def take(self: KeyStreams, _: int, *rest: Any) -> Any:
+            self._last[:] = -1
+            self._buffers.clear()
+            return former(self, 0, *rest)
+
+        return take
+
+    put(stack, KeyStreams, "take", made)
+
+
+# Sensitivity, and what is paid for.
+
+
+@fault("an L2 clip under Laplace noise", "guards", "gpfedrec", LAPLACE, "is paid for")
+def _(stack: ExitStack) -> None:
+    put(stack, LocalLaplace, "clip", lambda former: property(lambda self: replace(former.fget(self), order=2)))
+
+
+@fault("a coarse grid that noise is not widened for", "guards", "fedmf", CENTRAL, "the rounding of a released sum")
+def _(stack: ExitStack) -> None:
+    put(stack, NoisedSum, "step", lambda former: property(lambda self: 256 * former.fget(self)))
+    put(stack, NoisedSum, "widening", lambda _: property(lambda self: 1.0))
+
+
+@fault("colluding clients counted as honest", "guards", "fedmf", COLLUDING, "% of the noise was added")
+def _(stack: ExitStack) -> None:
+    def shares(self: DistributedGaussian) -> NoiseShares:
+        return NoiseShares(self.noise_multiplier, self.n_min_honest + self.colluding, 0, self.law)
+
+    put(stack, DistributedGaussian, "noise_shares", lambda _: property(shares))
+
+
+@fault("a tenth of the noise on an adaptive count", "guards", "fedmf", ADAPTIVE, "of the deviation that is paid for")
+def _(stack: ExitStack) -> None:
+    put(stack, privfed.guards.server_guard, "device_grid", lambda former: lambda scale: former(scale / 10))
+
+
+@fault("an adaptive count that nobody pays for", "ledger", "fedmf", ADAPTIVE, "the ledger records noise")
+def _(stack: ExitStack) -> None:
+    put(stack, AdaptiveClip, "sum_multiplier", lambda _: lambda self, noise_multiplier: noise_multiplier)
+
+
+# Accounting.
+
+
+def _of_one_round(stack: ExitStack) -> None:
+    """Releases that repeat count once."""
+
+    def made(former: Any) -> Any:
+        def flatten(event: Any, count: int, leaves: Any) -> None:
+            repeats = type(event).__name__ == "SelfComposedDpEvent"
+            former(event.event if repeats else event, 1 if repeats else count, leaves)
+
+        return flatten
+
+    put(stack, privfed.privacy.accounting, "_flatten", made)
+
+
+@fault("Laplace releases of one round", "ledger", "gpfedrec", LAPLACE, "what was released costs at least")
+def _(stack: ExitStack) -> None:
+    _of_one_round(stack)
+
+
+@fault("sampled releases of one round", "ledger", "fedmf", SAMPLED, "what was released costs at least")
+def _(stack: ExitStack) -> None:
+    _of_one_round(stack)
+
+
+@fault("shares of noise of one round", "ledger", "fedmf", DISTRIBUTED, "what was released costs at least")
+def _(stack: ExitStack) -> None:
+    _of_one_round(stack)
+
+
+@fault("noisy steps of one round", "ledger", "pfedrec", PER_INTERACTION, "what was released costs at least")
+def _(stack: ExitStack) -> None:
+    _of_one_round(stack)
+
+
+@fault("queries of a sampled cohort counted once", "ledger", "private-gram", SAMPLED, "costs at least")
+def _(stack: ExitStack) -> None:
+    put(
+        stack,
+        privfed.privacy.composition,
+        "fuse",
+        lambda _: lambda gaussians: max(gaussians, key=lambda one: one.noise_multiplier),
+    )
+
+
+@fault("the mean user in place of the worst-off", "ledger", "gpfedrec", FIXED, "costs at least", rounds=12)
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def composition(self: ParticipationCounts, *asked: Any) -> Any:
+            found = former(self, *asked)
+            mean = {event: max(1, int(counts.mean())) for event, counts in self.uploads.items()}
+            return replace(found, releases=tuple(replace(r, count=mean[r.event]) for r in found.releases))
+
+        return composition
+
+    put(stack, ParticipationCounts, "composition", made)
+
+
+def _stated(stack: ExitStack, **fields: Any) -> None:
+    """A guarantee that says something else."""
+
+    def made(former: Any) -> Any:
+        def guarantee(self: Ledger, *, seeded: bool = True) -> Any:
+            return former(self, seeded=seeded).model_copy(update=fields)
+
+        return guarantee
+
+    put(stack, Ledger, "guarantee", made)
+
+
+@fault("a trusted server that is not named", "ledger", "fedmf", CENTRAL, "noise is added by the server")
+def _(stack: ExitStack) -> None:
+    _stated(stack, trust="local")
+
+
+@fault("a smaller delta than was accounted", "ledger", "fedmf", CENTRAL, "the guarantee names delta")
+def _(stack: ExitStack) -> None:
+    _stated(stack, delta=1e-9)
+
+
+# Sampling beyond what a few rounds show.
+
+
+@fault("neighbouring users who join together", "sampling", "fedmf", SAMPLED, "agree in")
+def _(stack: ExitStack) -> None:
+    def pairs(former: Any, *asked: Any) -> Any:
+        drawn, population = former(*asked), asked[2]
+        even = drawn[drawn % 2 == 0]
+        both = torch.cat([even, even + 1]).sort().values
+        return both[both < population]
+
+    _members(stack, pairs)
+
+
+@fault("a rate a fifth above the claimed one", "sampling", "fedmf", SAMPLED, "0.5 are claimed")
+def _(stack: ExitStack) -> None:
+    def more(former: Any, sampling: Any, *asked: Any) -> Any:
+        rate = {"rate": 1.2 * sampling.rate} if sampling.kind == "poisson" else {}
+        return former(sampling.model_copy(update=rate), *asked)
+
+    _members(stack, more)
+
+
+# Padding.
+
+
+@fault("the same fake items for everybody", "data", "fedmf", FAKES, "can be told from true ones")
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def words(self: Streams, purpose: Purpose, round: int, ask: int, users: Any, count: int) -> Any:
+            whose = [0] * len(users) if purpose == Purpose.PADDING else users
+            return former(self, purpose, round, ask, whose, count)
+
+        return words
+
+    put(stack, Streams, "words", made)
+
+
+@fault("fake items that follow no popularity", "data", "dfmr", LIKE_PUBLIC, "can be told from true ones")
+def _(stack: ExitStack) -> None:
+    put(
+        stack,
+        FakeItems,
+        "sample",
+        lambda former: lambda self, own, known, words, weights: former(self, own, known, words, np.ones_like(weights)),
+    )
+
+
+# Training data, games, and what quality is compared with.
+
+
+@fault("clients train on held-out items", "data", "gpfedrec", LAPLACE, "depends on their held-out items")
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def from_split(cls: Any, split: Any, negatives: str) -> ClientData:
+            found = former(cls, split, negatives)
+            return replace(found, positives=found.positives.union(split.test), ratings=None)
+
+        return from_split
+
+    put(stack, ClientData, "from_split", made)
+
+
+@fault("held-out items are never negatives", "data", "fedmf", CENTRAL, "depends on their held-out items")
+def _(stack: ExitStack) -> None:
+    put(stack, ClientData, "from_split", lambda former: lambda cls, split, _: former(cls, split, "all"))
+
+
+@fault("dropped items stay in training", "data", "gpfedrec", LAPLACE, "say something else than what was trained on")
+def _(stack: ExitStack) -> None:
+    put(stack, InclusionBits, "applied_to", lambda _: lambda self, split: split)
+
+
+@fault("clients hold what inclusion bits dropped", "data", "gpfedrec", LAPLACE, "that inclusion bits dropped")
+def _(stack: ExitStack) -> None:
+    whole: dict[int, tuple[Any, Any]] = {}
+
+    def kept(former: Any) -> Any:
+        def applied_to(self: InclusionBits, split: Any) -> Any:
+            left = former(self, split)
+            whole[id(left.train)] = left, split
+            return left
+
+        return applied_to
+
+    def made(former: Any) -> Any:
+        def from_split(cls: Any, split: Any, negatives: str) -> ClientData:
+            return former(cls, whole.get(id(split.train), (split, split))[1], negatives)  # type: ignore[no-any-return]
+
+        return from_split
+
+    put(stack, InclusionBits, "applied_to", kept)
+    put(stack, ClientData, "from_split", made)
+
+
+@fault("non-members of another law", "attacks", "gpfedrec", LAPLACE, "the other side of the game")
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def game(cls: Any, train: np.ndarray, seen: np.ndarray) -> Targets:
+            found = former(cls, train, seen)
+            some = found.members | (np.arange(train.shape[1]) % 3 == 0)
+            return replace(found, candidates=found.candidates & some)
+
+        return game
+
+    put(stack, Targets, "trained_vs_never_seen", made)
+
+
+@fault("held-out items among the members", "attacks", "gpfedrec", LAPLACE, "are not what was trained on")
+def _(stack: ExitStack) -> None:
+    put(stack, Targets, "trained_vs_never_seen", lambda former: lambda cls, _, seen: former(cls, seen, seen))
+
+
+@fault("a popularity guesser that knows nothing", "attacks", "gpfedrec", LAPLACE, "the popularity that the adversary")
+def _(stack: ExitStack) -> None:
+    put(
+        stack,
+        attack_run,
+        "Knowledge",
+        lambda former: lambda popularity, *rest, **more: former(np.zeros_like(popularity), *rest, **more),
+    )
+
+
+@fault("training items among the candidates", "evaluation", "gpfedrec", LAPLACE, "the gain is over a popularity")
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def ranked(self: Any, split: Any, *rest: Any) -> None:
+            nobody = split.train.first(np.zeros(split.train.n_users, dtype=np.int64))
+            former(self, replace(split, train=nobody, ratings=None), *rest)
+
+        return ranked
+
+    put(stack, privfed.evaluation.ranked_items.RankedItems, "__init__", made)
+
+
+@fault("popularity measured on the validation part", "evaluation", "gpfedrec", LAPLACE, "the gain is over a popularity")
+def _(stack: ExitStack) -> None:
+    put(
+        stack,
+        privfed.experiment.gain,
+        "Evaluator",
+        lambda former: lambda parts, protocol, _: former(parts, protocol, "valid"),
+    )
+
+
+@fault("a control whose histories are not shuffled", "evaluation", "gpfedrec", LAPLACE, "that their users really have")
+def _(stack: ExitStack) -> None:
+    put(stack, privfed.setup.assembly, "shuffled_histories", lambda _: lambda parts, seed: parts)
+
+
+@fault("an untrained control that trains", "evaluation", "gpfedrec", LAPLACE, "in which nothing is sent")
+def _(stack: ExitStack) -> None:
+    put(stack, TrainingRun, "_control", lambda _: lambda self, *asked: self._rounds(*asked))
