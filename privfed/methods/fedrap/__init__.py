@@ -31,7 +31,7 @@ METHOD = Method(
     attack_surface=NamedBlocks("items", scores_are_logits=True),
     disclosure=ServerReads("the sum of common item-table updates"),
     presets={PUBLISHED: AS_PUBLISHED, "released": AS_RELEASED},
-    clip_norms=half_of_median(upload=23.0, upload_l1=1800.0),
+    clip_norms=half_of_median(upload=2.3, upload_l1=180.0),
 )
 
 __all__ = ["METHOD", "FedRAPClients", "FedRAPConfig", "PersonalTablesError"]

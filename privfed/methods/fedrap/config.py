@@ -13,7 +13,7 @@ class FedRAPConfig(MethodConfig):
 
     dim: int = Field(32, ge=1, description="width of user and item vectors")
     lr: float = Field(2.0, gt=0, description="learning rate of the user vector and its bias")
-    common_lr_factor: float = Field(1.0, gt=0, description="learning rate of the common table = this x number of items")
+    common_lr_factor: float = Field(0.1, gt=0, description="learning rate of the common table = this x number of items")
     personal_lr: float = Field(1.0, gt=0, description="learning rate of the personal table")
     distance: float = Field(
         0.01, ge=0, description="weight of the distance between personal and common rows, which grows (lambda)"
