@@ -25,7 +25,6 @@ from privfed.engines.transcript import PROXIMAL
 from privfed.engines.witness import Exchange, clipped_uploads
 from privfed.experiment import Experiment, RunResult
 from privfed.privacy import PrivacyPlan
-from privfed.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 
 P_VALUE = 1e-9
 _SLACK = 0.985
@@ -125,7 +124,8 @@ def _of_a_sum(plan: PrivacyPlan, exchange: Exchange, population: int, members: i
         real = sum(block.size for block in exchange.schema.values() if block.kind == "real") or 1
         max_clients = plan.sampling.max_cohort(population)
         code = masking.noised(masking.noise, real, max_clients, share_of(exchange.schema))
-        honest = mechanism.n_min_honest if isinstance(mechanism, DistributedGaussian) else masking.noise.min_honest
+        # As it was set, where there is such a setting: what follows from it is what is checked.
+        honest: int = getattr(mechanism, "n_min_honest", masking.noise.min_honest)
         variance = code.event().total_variance / honest * members
         return code.grid * math.sqrt(variance), 1, False
     noise = mechanism.noise

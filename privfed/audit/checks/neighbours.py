@@ -236,7 +236,7 @@ class World:
         self.silent = user if user is not None and plan.neighbours in ("add_or_remove_one", "zero_out_one") else None
         if plan.mechanism.unit == "interaction":
             self.silent = None
-        kept = torch.tensor(sorted(watched))
+        kept = torch.tensor(sorted(watched), dtype=torch.int64)
         self.witness = Witness(
             plan,
             range(config.rounds),

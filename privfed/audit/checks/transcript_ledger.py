@@ -20,7 +20,6 @@ from privfed.experiment import Experiment, RunResult
 from privfed.privacy import PrivacyPlan
 from privfed.privacy.events import Exact, Gaussian, Laplace, SampledGaussian, SharedAccount, Shares, Unbounded
 from privfed.privacy.ledger import Entry
-from privfed.privacy.mechanisms.distributed_gaussian import DistributedGaussian
 from privfed.privacy.sampling import Poisson
 
 _RELATIVE = 1e-6
@@ -276,8 +275,10 @@ def _at_least(plan: PrivacyPlan, released: Sequence[Exchange], weight: float = 1
 def _multiplier_of(plan: PrivacyPlan, exchange: Exchange) -> float | None:
     """Noise over sensitivity of one query, also where shares of integer noise come close to Gaussian noise."""
     share = share_of(exchange.schema)
-    if isinstance(plan.mechanism, DistributedGaussian):
-        return plan.mechanism.noise_multiplier / math.sqrt(share)
+    shares, setting = plan.mechanism.noise_shares, plan.mechanism.noise_setting
+    if shares is not None and setting is not None:
+        # As it was set: what follows from it is what is checked.
+        return float(getattr(plan.mechanism, setting)) / math.sqrt(share)
     return planned_multiplier(plan, share)
 
 

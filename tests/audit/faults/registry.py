@@ -1025,14 +1025,14 @@ def _(stack: ExitStack) -> None:
     def kept(former: Any) -> Any:
         def applied_to(self: InclusionBits, split: Any) -> Any:
             left = former(self, split)
-            whole[id(left.train)] = left, split
+            whole[id(left)] = left, split
             return left
 
         return applied_to
 
     def made(former: Any) -> Any:
         def from_split(cls: Any, split: Any, negatives: str) -> ClientData:
-            return former(cls, whole.get(id(split.train), (split, split))[1], negatives)  # type: ignore[no-any-return]
+            return former(cls, whole.get(id(split), (split, split))[1], negatives)  # type: ignore[no-any-return]
 
         return from_split
 
