@@ -105,10 +105,11 @@ def _amount(experiment: Experiment, padding: SampledPadding, named: Mapping[int,
             f"{kept} of {private_rows} private rows and {fake_items} of {other} others are named, and "
             f"randomised response with probabilities {q:.4g} and {p:.4g} is claimed"
         )
-
+    if p is None and not padding.fake_items_per_row:
+        # Its fake rows follow no rule that is known here.
+        return
     counts = private.popularity() if public is None else public.popularity()
-    power = padding.popularity_power or 0.0
-    weights = (counts.astype(np.float64) + 1) ** power
+    weights = (counts.astype(np.float64) + 1) ** (padding.popularity_power or 0.0)
     yield from _law(fakes, _drawn_again(fakes, free, weights, p), counts, config.seed)
 
 
