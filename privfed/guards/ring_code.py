@@ -9,6 +9,7 @@ number of clients that a round can have.
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -74,7 +75,7 @@ class RingCode:
         """Number of ring elements of one upload."""
         return self.coordinates + sum(self.schema[name].size for name in self.integer)
 
-    @property
+    @cached_property
     def places(self) -> dict[str, slice]:
         """Positions of the ring elements of every block in an upload."""
         slices, start = {}, 0
