@@ -78,6 +78,17 @@ CUT = [
 ]
 
 
+@pytest.mark.parametrize("name", ["feddae", "fedvae", "private-autoencoder"])
+def test_a_decoder_of_fewer_items_is_refused_where_devices_train(experiment, monkeypatch):
+    train = experiment.clients.train
+    monkeypatch.setattr(experiment.clients, "train", lambda call, message: train(call, cut(message, 0, "decoder")))
+    if "bias" in experiment.server.public().shared:
+        whole = experiment.clients.train
+        monkeypatch.setattr(experiment.clients, "train", lambda call, message: whole(call, cut(message, 0, "bias")))
+    with pytest.raises(IndexError, match="drop the message"):
+        experiment.run(parts=())
+
+
 @pytest.mark.parametrize(("name", "which", "axis"), CUT)
 def test_smaller_tensors_are_refused(experiment, axis, which, monkeypatch):
     def hostile(step):

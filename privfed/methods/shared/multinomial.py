@@ -7,6 +7,7 @@ from torch import Tensor
 
 from privfed.compute.compiled import compiled
 from privfed.compute.devices import HOST, on_host
+from privfed.compute.received import refuse_shape
 from privfed.compute.vector_lanes import LANES, exp, filled, load, store, total
 from privfed.methods.shared.vae_inputs import OwnRows
 
@@ -17,7 +18,11 @@ def multinomial_gradient(
     """Gradient of -scale sum_i r_i log softmax_i by the logits: scale (m softmax - r), m the number of own items.
 
     It is written over the logits: a fresh tensor of this size costs as much as the exponentials.
+
+    Raises:
+        IndexError: the server's decoder has another number of items.
     """
+    refuse_shape("what the decoder gives", logits, (len(rows.counts), rows.n_items))
     largest, weight = logits.amax(1), rows.counts * scale
     if logits.device == HOST:
         rest = torch.empty(LANES, dtype=logits.dtype)

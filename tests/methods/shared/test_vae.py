@@ -121,6 +121,13 @@ def test_the_loss_gradient_is_that_of_autograd(n_items, dtype):
     torch.testing.assert_close(multinomial_gradient(logits, rows, scale), wanted.grad)
 
 
+def test_logits_of_fewer_items_are_refused_before_anything_is_written_behind_them():
+    rows, around = rows_of([3, 0, 5], 8), torch.zeros(3, 7)
+    with pytest.raises(IndexError, match="drop the message"):
+        multinomial_gradient(around, rows, torch.ones(3))
+    assert not around.any()
+
+
 def test_logits_that_are_no_numbers_spoil_only_their_own_row():
     rows = rows_of([3, 0, 5], 40)
     logits = torch.zeros(3, 40)
