@@ -121,7 +121,7 @@ def aggregate(
             if client in dropped:
                 continue
             try:
-                reply = _answer(clients[client], stage, request, vectors[client])
+                reply = answer(clients[client], stage, request, vectors[client])
             except RoundAborted as error:
                 refusals[client] = error
                 continue
@@ -143,7 +143,8 @@ def modular_sum(vectors: Mapping[int, RingElements], survivors: Collection[int],
     return terms.ring.sum(vectors[client] for client in survivors)
 
 
-def _answer(client: MaskingClient, stage: Stage, request: bytes, vector: RingElements) -> bytes:
+def answer(client: MaskingClient, stage: Stage, request: bytes, vector: RingElements) -> bytes:
+    """A client's reply in a stage; `vector` is what it adds to the sum."""
     match stage:
         case Stage.ADVERTISEMENT:
             return client.advertise(request)

@@ -54,7 +54,7 @@ def _beyond(experiment: Experiment) -> Iterator[str]:
     """What does not fit the rule in rounds that the engine draws members for after the run."""
     plan, population, first = experiment.config.privacy, experiment.n_users, experiment.config.rounds
     rounds = min(_BEYOND, _DRAWS // population)
-    if not isinstance(plan.sampling, Poisson) or plan.sampling.rate == 1 or rounds < 2:
+    if not isinstance(plan.sampling, Poisson) or plan.sampling.rate == 1 or rounds < 2 or population < 2:
         return
     engine = Simulation(experiment.clients, plan, population, experiment.streams, Ledger(plan, population))
     cohorts = np.zeros((rounds, population), dtype=bool)

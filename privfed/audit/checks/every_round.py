@@ -44,6 +44,8 @@ def check_every_round(experiment: Experiment, result: RunResult) -> Iterable[Che
     others = np.random.default_rng([23, config.seed]).permutation(np.arange(1, max(config.rounds - 1, 1)))
     rounds = sorted({0, config.rounds - 1, *others[: count - 2].tolist()})
     noises = _noise(plan, clients, experiment.streams, rounds, config.fidelity)
+    if not noises:
+        return
     faults = [*amounts(noises), *repeats(noises), *_keys(experiment, plan, clients)]
     yield Check(
         name="noise in every round",

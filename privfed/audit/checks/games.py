@@ -30,15 +30,11 @@ def _faults(experiment: Experiment, games: MembershipGames) -> Iterator[str]:
     counted = np.bincount(parts.train.items, minlength=parts.train.n_items)
     if not np.array_equal(games.knowledge.popularity, counted):
         yield "the popularity that the adversary knows is not that of the training items before any inclusion bit"
-    trained, before, valid, test = (np.zeros((len(users), parts.train.n_items), dtype=bool) for _ in range(4))
-    named = ((trained, experiment.trained.train), (before, parts.train), (valid, parts.valid), (test, parts.test))
-    for mask, rows in named:
-        for row, user in enumerate(users.tolist()):
-            mask[row, rows.items[rows.indptr[user] : rows.indptr[user + 1]]] = True
-    held_out = (valid | test) & ~trained
+    trained, before = experiment.trained.train.mask(users), parts.train.mask(users)
+    held_out = parts.valid.mask(users) | parts.test.mask(users)
     wanted = {
-        "trained vs never seen": ~(before | valid | test) & ~trained,
-        "trained vs held-out of the same user": held_out,
+        "trained vs never seen": ~(before | held_out | trained),
+        "trained vs held-out of the same user": held_out & ~trained,
     }
     for game in games.games:
         others = wanted.get(game.game)

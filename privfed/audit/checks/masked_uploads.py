@@ -16,9 +16,10 @@ from privfed.audit.report.records import Check
 from privfed.engines.aggregation import ShareDealer
 from privfed.experiment import Experiment, RunResult
 from privfed.privacy.mechanisms.masking import MIN_SUMMED
-from secure_agg.encoding import Ring, RingElements
+from secure_agg.encoding import Ring
 from secure_agg.masking import ClientRequirements, MaskingClient, MaskingServer, Stage, Terms, choose_parameters
 from secure_agg.masking.messages import Envelope
+from secure_agg.masking.simulation import answer
 
 P_VALUE = 1e-9
 _CLIENTS, _LENGTH, _ROUNDS = 5, 4096, 2
@@ -63,7 +64,7 @@ def _masked(bits: int) -> Iterator[str]:
         requests = server.invite(list(clients))
         while (stage := server.awaits) is not None:
             for number, request in requests.items():
-                reply = _reply(clients[number], stage, request, ring.zeros(_LENGTH))
+                reply = answer(clients[number], stage, request, ring.zeros(_LENGTH))
                 if stage is Stage.MASKED_INPUT:
                     packed = np.frombuffer(reply, np.uint8)[-ring.packed_bytes(_LENGTH) :]
                     # Where numbers fill no whole byte, the last one has room to spare.
@@ -78,22 +79,6 @@ def _masked(bits: int) -> Iterator[str]:
         if server.total.any():
             yield "masks do not cancel: zeros add up to something else"
     yield from _bytes(sent)
-
-
-def _reply(client: MaskingClient, stage: Stage, request: bytes, vector: RingElements) -> bytes:
-    match stage:
-        case Stage.ADVERTISEMENT:
-            return client.advertise(request)
-        case Stage.SHARES:
-            return client.share(request)
-        case Stage.CHECK:
-            return client.check(request)
-        case Stage.MASKED_INPUT:
-            return client.mask(request, vector)
-        case Stage.CONFIRMATION:
-            return client.confirm(request)
-        case _:
-            return client.unmask(request)
 
 
 def _shared(dealer: ShareDealer) -> Iterator[str]:

@@ -121,13 +121,15 @@ def _drawn_again(
 ) -> Float64[np.ndarray, " items"]:
     """How often each row is fake, over the same users and many draws by arithmetic of the audit's own."""
     rng, often = np.random.default_rng(29), np.zeros(fakes.shape[1])
+    last = fakes.sum(1, keepdims=True) - 1
     for _ in range(_DRAWS):
         if rate is not None:
             often += (free & (rng.random(free.shape) < rate)).sum(0)
             continue
         # The k first of arrivals at these rates are k draws without replacement.
         arrivals = np.where(free, rng.exponential(size=free.shape) / weights, np.inf)
-        often += (arrivals.argsort(1).argsort(1) < fakes.sum(1, keepdims=True)).sum(0)
+        bound = np.take_along_axis(np.sort(arrivals, 1), last.clip(0), 1)
+        often += ((last >= 0) & (arrivals <= bound)).sum(0)
     return often
 
 

@@ -7,18 +7,21 @@ users is misread in the baseline as in everything that is held against it.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 from scipy import stats
 
 from privfed.audit.report.records import POPULARITY, Check
-from privfed.evaluation import Evaluator, Part
+from privfed.data import Split
+from privfed.evaluation import Evaluator, Part, Protocol
 from privfed.experiment import Experiment, RunResult
 from privfed.experiment.gain import gain_over_popularity
 
 _MARGIN, P_VALUE = 1e-6, 1e-8
-_AT_ONCE = 1024
+_USERS = 1024
+"""Whose rankings of equal scores are looked at."""
 
 Bounds = Mapping[tuple[str, int], tuple[float, float]]
 """(metric, cut-off) -> mean over users with all ties against the held-out items, and for them."""
@@ -72,23 +75,18 @@ def _ties(experiment: Experiment) -> Iterator[str]:
     protocol, parts = experiment.config.protocol, experiment.parts
     if protocol.ties != "random":
         return
+    tested = np.flatnonzero(parts.test.counts)
+    if len(tested) > _USERS:
+        rng = np.random.default_rng([37, experiment.config.seed])
+        parts = parts.subset(np.sort(rng.choice(tested, _USERS, replace=False)))
     evaluator, k = Evaluator(parts, protocol, "test"), min(protocol.k)
-    for users in np.array_split(evaluator.users, -(-len(evaluator.users) // _AT_ONCE)):
-        evaluator.add(users, np.zeros((len(users), parts.train.n_items), dtype=np.float32))
-    users, held = evaluator.users, np.zeros(len(evaluator.users))
-    shown = np.zeros(len(users))
-    known = np.bincount(parts.train.items, minlength=parts.train.n_items) > 0
-    for place, user in enumerate(users.tolist()):
-        hidden = np.zeros(parts.train.n_items, dtype=bool)
-        hidden[parts.train.items_of(user)] = True
-        if protocol.when_testing == "valid_left_out":
-            hidden[parts.valid.items_of(user)] = True
-        if protocol.catalogue == "trained":
-            hidden |= ~known
-        own = np.unique(parts.test.items_of(user))
-        held[place] = len(own) if protocol.catalogue == "all" else int(known[own].sum())
-        hidden[own] = False
-        shown[place] = min(k / max(int((~hidden).sum()), 1), 1.0)
+    users = evaluator.users
+    evaluator.add(users, np.zeros((len(users), parts.train.n_items), dtype=np.float32))
+    listed, own, hidden = _lists(parts, protocol, "test")
+    held, left_out = (
+        np.bincount(pairs // len(listed), minlength=parts.train.n_users)[users] for pairs in (own, hidden)
+    )
+    shown = np.minimum(k / (int(listed.sum()) - left_out + held), 1.0)
     found, cases = round(float((evaluator.by_user("recall", k) * held).sum())), int(held.sum())
     wanted = float((shown * held).sum())
     law = stats.binom(cases, wanted / cases)
@@ -99,46 +97,64 @@ def _ties(experiment: Experiment) -> Iterator[str]:
 def popularity_bounds(experiment: Experiment, part: Part) -> Bounds:
     """What popularity reaches on a part, with equal counts at their worst and at their best."""
     parts, protocol = experiment.parts, experiment.config.protocol
-    counts = np.bincount(experiment.trained.train.items, minlength=parts.train.n_items)
-    known = np.bincount(parts.train.items, minlength=parts.train.n_items) > 0
-    held = parts.valid if part == "valid" else parts.test
-    reached: dict[tuple[str, int], list[tuple[float, float]]] = {}
-    for user in range(held.n_users):
-        own, hidden = held.items_of(user), np.zeros(parts.train.n_items, dtype=bool)
-        relevant = np.zeros_like(hidden)
-        relevant[own] = True
-        hidden[parts.train.items_of(user)] = True
-        if part == "test" and protocol.when_testing == "valid_left_out":
-            hidden[parts.valid.items_of(user)] = True
-        if protocol.catalogue == "trained":
-            hidden, relevant = hidden | ~known, relevant & known
-        if not relevant.any():
-            continue
-        best, worst = _places(counts, relevant, ~hidden & ~relevant)
-        for k in protocol.k:
-            for name, low in _metrics(worst, k).items():
-                reached.setdefault((name, k), []).append((low, _metrics(best, k)[name]))
-    return {key: tuple(np.mean(values, axis=0).tolist()) for key, values in reached.items()}
+    listed, own, hidden = _lists(parts, protocol, part)
+    counts = np.bincount(experiment.trained.train.items, minlength=len(listed))
+    user, item = np.divmod(own, len(listed))
+    # By user, most counted first.
+    order = np.lexsort((-counts[item], user))
+    user, count = user[order], counts[item][order]
+    first = np.searchsorted(user, user)
+    place = np.arange(len(user)) - first + 1
+    whose, stride = hidden // len(listed), int(counts.max(initial=0)) + 1
+    everything, theirs = np.sort(counts[listed]), np.sort(whose * stride + counts[hidden % len(listed)])
+    end = np.searchsorted(theirs, (user + 1) * stride)
 
+    def places(side: Literal["left", "right"]) -> Int64[np.ndarray, " held"]:
+        """Behind all candidates with more counts (`right`), or with as many (`left`), and the user's own before."""
+        all_above = len(everything) - np.searchsorted(everything, count, side)
+        hidden_above = end - np.searchsorted(theirs, user * stride + count, side)
+        found: Int64[np.ndarray, " held"] = all_above - hidden_above + place
+        return found
 
-def _places(
-    counts: Int64[np.ndarray, " items"], relevant: Bool[np.ndarray, " items"], others: Bool[np.ndarray, " items"]
-) -> tuple[Int64[np.ndarray, " relevant"], Int64[np.ndarray, " relevant"]]:
-    """Places of the held-out items in the ranking, from 1, with all equal counts behind them and ahead of them."""
-    own, rest = np.sort(counts[relevant])[::-1], np.sort(counts[others])
-    ahead, equal_too = (len(rest) - np.searchsorted(rest, own, side) for side in ("right", "left"))
-    order = np.arange(1, len(own) + 1)
-    return ahead + order, equal_too + order
-
-
-def _metrics(places: Int64[np.ndarray, " relevant"], k: int) -> dict[str, float]:
-    """Metrics of one user, by their definitions."""
-    found: Float64[np.ndarray, " found"] = places[places <= k].astype(np.float64)
-    most = np.arange(1, min(len(places), k) + 1)
+    if not len(user):
+        return {}
+    _, start, held = np.unique(user, return_index=True, return_counts=True)
+    worst, best = places("left"), places("right")
     return {
-        "hr": float(len(found) > 0),
-        "recall": len(found) / len(places),
-        "precision": len(found) / k,
-        "mrr": 1 / float(places.min()) if len(found) else 0.0,
-        "ndcg": float((1 / np.log2(found + 1)).sum() / (1 / np.log2(most + 1)).sum()),
+        (name, k): (float(low.mean()), float(high.mean()))
+        for k in protocol.k
+        for (name, low), high in zip(
+            _metrics(worst, start, held, k).items(), _metrics(best, start, held, k).values(), strict=True
+        )
+    }
+
+
+def _lists(
+    parts: Split, protocol: Protocol, part: Part
+) -> tuple[Bool[np.ndarray, " items"], Int64[np.ndarray, " held"], Int64[np.ndarray, " hidden"]]:
+    """Which items are listed at all, and pairs of user and listed item: held out, and no candidates beside these."""
+    train, held = parts.train, parts.valid if part == "valid" else parts.test
+    left_out = train.union(held)
+    if part == "test" and protocol.when_testing == "valid_left_out":
+        left_out = left_out.union(parts.valid)
+    listed = train.popularity() > 0 if protocol.catalogue == "trained" else np.ones(train.n_items, dtype=bool)
+    own, hidden = (rows.pairs(train.n_items) for rows in (held, left_out))
+    return listed, own[listed[own % train.n_items]], hidden[listed[hidden % train.n_items]]
+
+
+def _metrics(
+    places: Int64[np.ndarray, " held"], start: Int64[np.ndarray, " users"], held: Int64[np.ndarray, " users"], k: int
+) -> dict[str, Float64[np.ndarray, " users"]]:
+    """Metrics of every user by their definitions; places of one user's items follow each other from `start` on."""
+    found = places <= k
+    hits = np.add.reduceat(found, start, dtype=np.int64)
+    gain = np.add.reduceat(np.where(found, 1 / np.log2(places + 1), 0.0), start)
+    best = np.minimum.reduceat(places, start)
+    ideal = np.cumsum(1 / np.log2(np.arange(1, min(k, int(held.max())) + 1) + 1))
+    return {
+        "hr": (hits > 0).astype(np.float64),
+        "recall": hits / held,
+        "precision": hits / k,
+        "mrr": np.where(best <= k, 1 / best, 0.0),
+        "ndcg": gain / ideal[np.minimum(held, k) - 1],
     }
