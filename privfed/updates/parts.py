@@ -140,7 +140,7 @@ class Dense:
         out[slot[slot >= 0]] = True
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class RowPattern:
     """Which rows of a table some clients send, for cohorts that send the same rows again and again: checked once.
 

@@ -20,6 +20,32 @@ def masked_share(elements: RingElements, keystreams: Sequence[RingElements]) -> 
     return share
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class NamedRows:
+    """The rows that some clients named: checked and counted once, however many queries they are sent in.
+
+    Attributes:
+        clients: numbers of the clients.
+        ids: row indices, client after client; a client names a row once.
+        rows: rows of the table.
+        contributors: number of clients that named each row, `[rows]`.
+
+    Raises:
+        ShareError: a row outside the table.
+    """
+
+    clients: Counts
+    ids: Counts
+    rows: int
+    contributors: Counts = field(init=False)
+
+    def __post_init__(self) -> None:
+        ids, rows = self.ids, self.rows
+        if len(ids) and not (ids.min() >= 0 and ids.max() < rows):
+            raise ShareError(f"rows {ids.min()} to {ids.max()} were given; the table has rows 0 to {rows - 1}")
+        object.__setattr__(self, "contributors", np.bincount(ids, minlength=rows))
+
+
 @dataclass(slots=True, eq=False)
 class RowSums:
     """One aggregator's share of the sums: elements by row, and the number of clients that sent each row.
@@ -41,32 +67,31 @@ class RowSums:
         """Sums over no client."""
         return cls(ring, ring.zeros((rows, width)), np.zeros(rows, np.int64))
 
-    def add(self, clients: Counts, ids: Counts, elements: RingElements) -> None:
-        """Add one share of every row that some clients sent.
+    def add(self, named: NamedRows, elements: RingElements) -> None:
+        """Add one share of every row that some clients named.
 
         Args:
-            clients: numbers of the clients; each is added once.
-            ids: row indices, client after client; a client sends a row once.
-            elements: their shares, `[len(ids) * width]`.
+            named: the rows; each client is added once.
+            elements: their shares, `[len(named.ids) * width]`.
 
         Raises:
-            ShareError: a row outside the table, or elements that do not fit the rows.
+            ShareError: rows of another table, or elements that do not fit them.
         """
         rows, width = self.elements.shape
-        if elements.dtype != self.ring.dtype or elements.size != len(ids) * width:
+        if named.rows != rows:
+            raise ShareError(f"rows of a table of {named.rows} rows were given; this table has {rows}")
+        if elements.dtype != self.ring.dtype or elements.size != len(named.ids) * width:
             raise ShareError(
-                f"{elements.size} elements of {elements.dtype} were given for {len(ids)} rows of {width} elements of "
-                f"{self.ring.dtype}; give every row its elements"
+                f"{elements.size} elements of {elements.dtype} were given for {len(named.ids)} rows of {width} "
+                f"elements of {self.ring.dtype}; give every row its elements"
             )
-        if len(ids) and not (ids.min() >= 0 and ids.max() < rows):
-            raise ShareError(f"rows {ids.min()} to {ids.max()} were given; the table has rows 0 to {rows - 1}")
-        per_row = elements.reshape(len(ids), width)
+        per_row = elements.reshape(len(named.ids), width)
         # Rows repeat across clients, so a plain indexed += would drop all but one of them. Column by column, because
         # numpy's fast path of `ufunc.at` takes one-dimensional operands only.
         for column in range(width):
-            np.add.at(self.elements[:, column], ids, per_row[:, column])
-        self.contributors += np.bincount(ids, minlength=rows)
-        self.clients.append(clients.copy())
+            np.add.at(self.elements[:, column], named.ids, per_row[:, column])
+        self.contributors += named.contributors
+        self.clients.append(named.clients.copy())
 
     def revealed_rows(self, min_clients: int) -> NDArray[np.bool_]:
         """Whether at least `min_clients` clients sent a row, `[rows]`."""

@@ -226,16 +226,14 @@ def test_the_wire_holds_exactly_the_announced_rows_every_round(monkeypatch):
     from secure_agg.sparse import RowSums
 
     add = RowSums.add
-    monkeypatch.setattr(
-        RowSums, "add", lambda self, clients, ids, words: added.append((clients, ids)) or add(self, clients, ids, words)
-    )
+    monkeypatch.setattr(RowSums, "add", lambda self, named, words: added.append(named) or add(self, named, words))
     for share in (1.0, 0.3, 0.0):
         added.clear()
         made = simulation(FAKES, {"table": WHOLE["table"]}, support=support, share=share, fidelity="protocol", chunk=16)
         run(made, {"table": WHOLE["table"]})
-        for clients, ids in added:
-            assert ids.tolist() == [
-                item for user in clients.tolist() for item in sorted(support.items_of(user).tolist())
+        for named in added:
+            assert named.ids.tolist() == [
+                item for user in named.clients.tolist() for item in sorted(support.items_of(user).tolist())
             ]
         assert len(added) == 2 * 3 * 3 * 2
 

@@ -18,6 +18,7 @@ from secure_agg.errors import ConfigurationError, MalformedMessage, ShareError
 from secure_agg.sparse import (
     ClientCiphers,
     KeyStreams,
+    NamedRows,
     RowIndices,
     RowShare,
     RowSums,
@@ -251,7 +252,7 @@ def shared_sum(calls, ring, parties, width, rows, elements_of, min_clients, requ
             message = RowShare(0, cohort, query, count, part).encode()
             arrived.append(RowShare.decode(message, ring, party=0, cohort=cohort, query=query, count=count).elements)
             sent_bytes += len(message)
-        sums[0].add(clients, ids, np.concatenate(arrived))
+        sums[0].add(NamedRows(clients, ids, rows), np.concatenate(arrived))
         for party, streams in enumerate(theirs, start=1):
             for count in counts.tolist():
                 message = RowShare(party, cohort, query, count).encode()
@@ -260,7 +261,7 @@ def shared_sum(calls, ring, parties, width, rows, elements_of, min_clients, requ
                     RowShare.decode(message, ring, party=party, cohort=cohort, query=query, count=count).elements
                     is None
                 )
-            sums[party].add(clients, ids, streams.take(cohort, query, clients, counts))
+            sums[party].add(NamedRows(clients, ids, rows), streams.take(cohort, query, clients, counts))
     return *reveal_rows(sums, min_clients), sums, sent_bytes
 
 
@@ -324,7 +325,10 @@ def two(ring=RINGS[1], rows=4, width=2):
 
 
 def add(sums, clients, ids):
-    sums.add(np.array(clients), np.array(ids), sums.ring.zeros(len(ids) * sums.elements.shape[1]))
+    sums.add(
+        NamedRows(np.array(clients), np.array(ids), len(sums.elements)),
+        sums.ring.zeros(len(ids) * sums.elements.shape[1]),
+    )
 
 
 def test_aggregators_that_disagree_are_refused():
@@ -367,18 +371,20 @@ def test_one_aggregator_or_other_tables_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("ids", "elements", "calls"),
+    ("ids", "rows", "elements", "calls"),
     [
-        ([4], np.zeros(2, np.uint64), "rows 0 to 3"),
-        ([-1], np.zeros(2, np.uint64), "rows 0 to 3"),
-        ([1], np.zeros(1, np.uint64), "give every row its elements"),
-        ([1], np.zeros(2, np.uint32), "give every row its elements"),
+        ([4], 4, np.zeros(2, np.uint64), "rows 0 to 3"),
+        ([-1], 4, np.zeros(2, np.uint64), "rows 0 to 3"),
+        ([1], 4, np.zeros(1, np.uint64), "give every row its elements"),
+        ([1], 4, np.zeros(2, np.uint32), "give every row its elements"),
+        ([1], 3, np.zeros(2, np.uint64), "this table has 4"),
+        ([4], 5, np.zeros(2, np.uint64), "this table has 4"),
     ],
 )
-def test_elements_that_do_not_fit_change_nothing(ids, elements, calls):
+def test_elements_that_do_not_fit_change_nothing(ids, rows, elements, calls):
     sums = two()[0]
     with pytest.raises(ShareError, match=calls):
-        sums.add(np.array([0]), np.array(ids), elements)
+        sums.add(NamedRows(np.array([0]), np.array(ids), rows), elements)
     assert not sums.elements.any()
     assert not sums.contributors.any()
     assert sums.clients == []
@@ -389,8 +395,9 @@ def test_one_aggregator_that_keeps_to_the_rule_is_enough():
     ring, clients = Ring(64), np.array([0, 1])
     stream = KeyStreams(ClientCiphers(agree_keys(2, 2, KEY)[0]), ring).take(0, 0, clients, np.array([1, 1]))
     sums = [RowSums.empty(ring, 2, 1) for _ in range(2)]
-    sums[0].add(clients, np.array([0, 1]), masked_share(np.array([9, 9], np.uint64), [stream]))
-    sums[1].add(clients, np.array([0, 1]), stream)
+    named = NamedRows(clients, np.array([0, 1]), rows=2)
+    sums[0].add(named, masked_share(np.array([9, 9], np.uint64), [stream]))
+    sums[1].add(named, stream)
     together = sums[0].elements + sums[1].revealed_elements(2)
     assert not (together == 9).any()
     assert (sums[0].elements + sums[1].elements == 9).all()

@@ -5,18 +5,21 @@ the rounds it repeats, and two runs of one seed share their streams: a simulatio
 """
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Int64
 
+from privfed.compute.devices import on_host
 from privfed.contracts import Schema
 from privfed.data import Histories
 from privfed.engines.aggregation.announced_rows import AnnouncedRows
 from privfed.federation import SERVER, Purpose, Streams
 from privfed.guards.share_code import ShareCode
 from privfed.privacy.mechanisms.secret_sharing import SecretSharing
+from privfed.updates import RowPattern, Rows
 from secure_agg.encoding import Ring, RingElements
-from secure_agg.sparse import ClientCiphers, KeyStreams, agree_keys, masked_share
+from secure_agg.sparse import ClientCiphers, KeyStreams, NamedRows, agree_keys, masked_share
 
 _KEY_WORDS = 8
 
@@ -41,6 +44,9 @@ class ShareDealer:
         self._ciphers: list[ClientCiphers] = []
         self._lanes: dict[int, list[KeyStreams]] = {}
         self._codes: dict[tuple[Any, ...], ShareCode] = {}
+        self._named: WeakKeyDictionary[RowPattern, tuple[NamedRows, Int64[np.ndarray, " clients"]]] = (
+            WeakKeyDictionary()
+        )
 
     @property
     def enrolment_bytes(self) -> int:
@@ -53,6 +59,18 @@ class ShareDealer:
         if key not in self._codes:
             self._codes[key] = ShareCode(self.mechanism, schema, max_clients)
         return self._codes[key]
+
+    def named(
+        self, part: Rows, clients: Int64[np.ndarray, " clients"], rows: int
+    ) -> tuple[NamedRows, Int64[np.ndarray, " clients"]]:
+        """The rows of a table that these clients name, and how many each does; one pattern is counted once."""
+        known = None if part.pattern is None else self._named.get(part.pattern)
+        if known is None or known[0].rows != rows or not np.array_equal(known[0].clients, clients):
+            counts = np.bincount(on_host(part.owner), minlength=len(clients))
+            known = NamedRows(clients, on_host(part.ids), rows), counts
+            if part.pattern is not None:
+                self._named[part.pattern] = known
+        return known
 
     def split(
         self,

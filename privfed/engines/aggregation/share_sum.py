@@ -142,19 +142,16 @@ class ShareSum:
         return [RowSums.empty(self._ring, rows, width) for _ in range(self._dealer.mechanism.aggregators)]
 
     def _add_rows(self, name: str, part: Rows, call: Call) -> None:
-        held, ids, clients = (self._tables or {})[name], on_host(part.ids), on_host(call.clients)
+        held, clients = (self._tables or {})[name], on_host(call.clients)
+        named, rows_of_each = self._dealer.named(part, clients, self._schema[name].shape[0])
         ring_elements = self._code.encode(name, on_host(part.values)).reshape(-1)
         if not self._dealer.protocol:
-            held[0].add(clients, ids, ring_elements)
+            held[0].add(named, ring_elements)
             return
-        counts = np.bincount(on_host(part.owner), minlength=len(clients)) * part.values.shape[1]
-        lane = 1 + list(self._schema).index(name)
-        for sums, share in zip(
-            held,
-            self._dealer.split(lane, (self._cohort_id, call.query_id), clients, counts, ring_elements),
-            strict=True,
-        ):
-            sums.add(clients, ids, share)
+        lane, address = 1 + list(self._schema).index(name), (self._cohort_id, call.query_id)
+        shares = self._dealer.split(lane, address, clients, rows_of_each * part.values.shape[1], ring_elements)
+        for sums, share in zip(held, shares, strict=True):
+            sums.add(named, share)
 
     def _add_whole(self, names: Sequence[str], updates: ClientUpdates, call: Call) -> None:
         """Blocks that are sent whole, one after another in one vector per client."""
