@@ -114,7 +114,7 @@ def derive(secret: bytes, length: int, *, label: str, context: bytes, parts: Ite
 
 def length_prefixed(*parts: bytes) -> bytes:
     """The concatenated parts, each preceded by its length in 4 bytes."""
-    return b"".join([item for part in parts for item in (len(part).to_bytes(4, "big"), part)])
+    return b"".join([len(part).to_bytes(4, "big") + part for part in parts])
 
 
 def seal(aead: Aead, key: bytes, plain: bytes, associated: bytes) -> bytes:

@@ -14,6 +14,7 @@ from benchmarks.speed.suite import __main__ as suite
 from benchmarks.speed.suite import cases
 from benchmarks.speed.suite.case import typical
 from benchmarks.speed.suite.page import Page
+from benchmarks.speed.suite.ratio import steps_of
 from privfed.data import Histories
 from privfed.methods import methods
 
@@ -116,3 +117,19 @@ def test_what_a_hundred_million_clients_cost_follows_from_the_slope() -> None:
 )
 def test_a_typical_round_leaves_out_a_quarter_at_either_end(values: list[float], wanted: float) -> None:
     assert typical(values) == wanted
+
+
+def test_steps_of_a_round_are_timed_and_put_back() -> None:
+    from secure_agg.primitives import keys
+
+    derive, paths = keys.derive, {"derived": "secure_agg.primitives.keys:derive", "idle": "secure_agg.shamir:split"}
+    spent = steps_of(lambda: [keys.derive(bytes(32), 32, label="a", context=bytes(32)) for _ in range(50)], paths)
+    assert (spent["derived"]["calls"], spent["idle"]) == (50, {"cpu_s": 0.0, "calls": 0})
+    assert spent["derived"]["cpu_s"] > 0
+    assert keys.derive is derive
+
+
+def test_steps_belong_to_ratios_and_exist() -> None:
+    assert set(cases.STEPS) <= set(cases.RATIOS)
+    for steps in cases.STEPS.values():
+        assert all(spent["calls"] == 0 for spent in steps_of(lambda: None, steps).values())

@@ -94,6 +94,27 @@ RATIOS: dict[str, tuple[Case, str, Case]] = {
 }
 """Label -> case, what it is measured beside, and that case; on MovieLens-100K where nothing is said."""
 
+STEPS: dict[str, dict[str, str]] = {
+    "PFedRec, masked": {
+        "keys agreed on": "secure_agg.primitives.keys:KeyPair.agree",
+        "keys derived": "secure_agg.masking.key_derivation:derive",
+        "secrets split": "secure_agg.shamir:split",
+        "pairs of shares sealed": "secure_agg.masking.client:seal",
+        "pairs of shares opened": "secure_agg.masking.sealed_pairs:unseal",
+        "masks drawn and added": "secure_agg.primitives.prg:_add_segment",
+    },
+    "FedVAE, Skellam noise of each": {
+        "uploads scaled and rotated": "secure_agg.noise.mechanism:DistributedMechanism._scaled_and_rotated",
+        "uploads rounded": "secure_agg.noise.mechanism:conditional_round",
+        "noise drawn and added": "secure_agg.noise.shares:DistributedNoise.add_to",
+    },
+    "DFMR, shares of two aggregators": {
+        "shares drawn": "secure_agg.sparse.keystreams:KeyStreams.take",
+        "shares added": "secure_agg.sparse.rows:RowSums.add",
+    },
+}
+"""Label -> steps of its round whose CPU-seconds are measured besides, none of them within another: what does them."""
+
 GOALS: tuple[tuple[str, str, str, str, float], ...] = (
     *(
         (label, "rounds", f"{data}/{method}", "limit", goal)
@@ -152,7 +173,10 @@ def rounds(data: Iterable[str]) -> dict[str, Case]:
 def ratios() -> dict[str, tuple[Case, Case]]:
     """Pairs of cases that take turns."""
     usual = {"data": "ml-100k"}
-    return {label: (usual | case, usual | other) for label, (case, _, other) in RATIOS.items()}
+    return {
+        label: (usual | case | {"steps": STEPS.get(label, {})}, usual | other)
+        for label, (case, _, other) in RATIOS.items()
+    }
 
 
 def growth() -> dict[str, Case]:

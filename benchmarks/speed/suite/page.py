@@ -132,6 +132,15 @@ class Page:
             numbers = [seconds(row["cpu_s"]), seconds(row["beside_cpu_s"]), f"{row['ratio']:.2f}", str(row["rounds"])]
             rows.append([f"{label}, beside {beside}", *numbers, self._commit(row)])
         yield from table(["round", "CPU-s", "beside, CPU-s", "ratio", "turns", "commit"], rows, "lrrrrl")
+        steps = [
+            [label, step, f"{spent['calls']:,.0f}", seconds(spent["cpu_s"])]
+            for label, row in found.items()
+            for step, spent in row.get("steps", {}).items()
+        ]
+        if steps:
+            yield "Where that time goes, in one more round:"
+            yield ""
+            yield from table(["round", "step", "calls", "CPU-s"], steps, "llrr")
 
     def _rates(self) -> Iterator[str]:
         if self.rates is None:
