@@ -365,7 +365,7 @@ def fair_quality() -> list[str]:
         best, final = with_each(values(runs, "ndcg all")), mean(values(runs, "ndcg last"))
         when = "" if variant == "popularity" else ", ".join(str(run["round"]) for run in runs)
         rows.append([variant, str(len(runs)), when, best, final, f"{statistics.fmean(values(runs, 'down_kB')):,.0f}"])
-    head = ["variant", "seeds", "best validation round", "NDCG@20 there, mean (each seed)", "NDCG@20 at round 200"]
+    head = ["variant", "seeds", "best validation round", "NDCG@20 there, mean (each seed)", "NDCG@20 in the last round"]
     return table([*head, "kB received per client and round"], rows)
 
 
