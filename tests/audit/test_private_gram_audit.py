@@ -14,6 +14,7 @@ import torch
 
 from attacks.empirical import epsilon_from_mu, gdp_epsilon
 from privfed.audit.attack_runs import matched_filter
+from privfed.audit.attack_runs.attack_run import attack_taps
 from privfed.audit.epsilon.canaries import CanaryDirections, CanaryError, audit_canaries, run_canaries
 from privfed.audit.epsilon.mechanism import audit_mechanism
 from privfed.audit.grid import as_run
@@ -240,6 +241,15 @@ def test_an_audited_run_has_no_row_above_its_ceiling(small_split, words, head_sh
     protected = "gaussian" in words
     assert any("2 queries" in row.audited for row in run.empirical) == protected
     assert math.isfinite(run.guarantee.epsilon) == protected
+
+
+@pytest.mark.parametrize("method", ["dpals", "private-autoencoder"])
+def test_where_servers_keep_no_earlier_message_nothing_is_filtered(small_split, method):
+    table = {"name": method, "head": SIDE, "dim": 4}
+    e = Experiment(experiment(small_split, CENTRAL).config.model_copy(update={"method": table}), small_split)
+    result = e.run(parts=("test",))
+    found = attack_taps(e, result.transcript.joined, 1, result.guarantee)
+    assert not [row for row in found.rows if row.attack == "matched filter"]
 
 
 @pytest.mark.parametrize("head_share", [0, 0.3])

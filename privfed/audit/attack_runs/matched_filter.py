@@ -69,7 +69,9 @@ def filtered(experiment: Experiment, observations: Sequence[Observation], knowle
     whole = all(
         name in sums and sums[name].shape == block.shape for query in queries for name, block in query.schema.items()
     )
-    readable = shared and experiment.registered.training.step is None and whole
+    # Uploads follow from what was asked with; a server that has changed that since, and does not keep it, tells nobody.
+    told = all(query.message is not None for query in queries)
+    readable = shared and experiment.registered.training.step is None and whole and told
     if not readable or experiment.inclusion is None or not len(experiment.inclusion):
         return None
     scores = _Filter(experiment, queries).scores(experiment.inclusion, sums)
@@ -128,7 +130,9 @@ class _Filter:
         """What these users would have sent, clipped."""
         e, query = self.experiment, self.queries[index]
         call = Call(0, 0, next(iter(query.schema)), index, users, e.streams, query.schema)
-        message = e.server.public() if query.message is None else query.message
+        message = query.message
+        if message is None:
+            raise ValueError(f"the message of query {index} is not known: filter where every planned query has its own")
         begin_query(clients, call.step, message)
         sent = perform(clients, call, message)
         ClientGuard(e.config.privacy, e.streams).clip_(sent)
