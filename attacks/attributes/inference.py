@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float, Float64, Int64, Integer
 
 from attacks._logistic import Classifier, fit_path
 from attacks.attributes.gram import Gram
-from attacks.metrics.bootstrap import percentile_interval, user_weights
+from attacks.metrics.bootstrap import SHARES, interval, user_weights
 from attacks.metrics.estimate import Estimate
 
 STRENGTHS = (0.1, 0.01, 1e-3, 1e-4)
@@ -119,9 +119,9 @@ def infer_attribute(
     everyone, widening = np.ones((1, n_users)), float(np.sqrt(1 + folds / (folds - 1)))
     correct = predicted.guesses == codes
     return AttributeResult(
-        auc=_estimate(_auc(predicted, codes, everyone), _auc(predicted, codes, weights), widening),
+        auc=_estimate(_auc(predicted, codes, everyone), _auc(predicted, codes, weights), n_users, widening),
         balanced_accuracy=_estimate(
-            _mean_recall(correct, codes, everyone), _mean_recall(correct, codes, weights), widening
+            _mean_recall(correct, codes, everyone), _mean_recall(correct, codes, weights), n_users, widening
         ),
         majority=float(np.bincount(codes).max() / n_users),
         n_users=n_users,
@@ -296,9 +296,9 @@ def _ratio(
 
 
 def _estimate(
-    value: Float64[np.ndarray, "1"], resampled: Float64[np.ndarray, "resamples"], widening: float
+    value: Float64[np.ndarray, "1"], resampled: Float64[np.ndarray, "resamples"], n_users: int, widening: float
 ) -> Estimate:
     """The value with its interval over resamples in which every class occurs, widened about the value."""
-    ends = np.stack(percentile_interval(resampled[np.isfinite(resampled)]))
-    low, high = (value + widening * (ends - value)).clip(0, 1)
+    ends = np.stack(interval(float(value[0]), resampled[np.isfinite(resampled)], n_users))
+    low, high = (value + widening * (ends - value)).clip(*SHARES)
     return Estimate(float(value[0]), float(low), float(high))

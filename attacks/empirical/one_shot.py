@@ -34,7 +34,7 @@ from attacks.empirical._checks import check_claim_delta, check_gaussian_delta, c
 from attacks.empirical.bounds import clopper_pearson_upper
 from attacks.empirical.gaussian_pair import PerPair, gaussian_pair_epsilon
 from attacks.empirical.results import CONFIDENCE, CanaryCosines, EpsilonEstimate, LowerBound, check_confidence
-from attacks.metrics.bootstrap import LEVEL, percentile_interval, user_weights
+from attacks.metrics.bootstrap import LEVEL, interval, user_weights
 
 MIN_CANARIES = 10
 """Number of canaries below which no distribution can be fitted."""
@@ -91,7 +91,8 @@ def one_shot_epsilon(
         fitted.append((np.zeros(resamples + 1), np.full(resamples + 1, dimensions**-0.5)))
     (mean, sd), (null_mean, null_sd) = fitted
     epsilons = gaussian_pair_epsilon(mean, sd, null_mean, null_sd, delta)
-    low, high = percentile_interval(epsilons[1:])
+    fewest = len(inserted) if unseen is None else min(len(inserted), len(unseen))
+    low, high = interval(float(epsilons[0]), epsilons[1:], fewest, (0.0, np.inf))
     n_unseen = 0 if unseen is None else len(unseen)
     return EpsilonEstimate(
         estimator="one-shot canaries",

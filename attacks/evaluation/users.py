@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from attacks.evaluation.info import AttackInfo
-from attacks.metrics.bootstrap import percentile_interval, user_weights
-from attacks.metrics.estimate import Estimate
+from attacks.metrics.bootstrap import SHARES, user_weights
+from attacks.metrics.estimate import Estimate, from_resamples
 from attacks.metrics.separation import MIN_FALSE_POSITIVES, TprAtFpr
 from attacks.views.types import ViewError
 
@@ -109,8 +109,8 @@ def measure_users(
         n_users=n_users,
         n_members=int(members.sum()),
         n_nonmembers=int((~members).sum()),
-        auc=_estimate(_auc(positives, negatives)),
-        tpr_at_fpr=tuple(_rate(positives, negatives, fpr) for fpr in USER_FPR_TARGETS),
+        auc=_estimate(_auc(positives, negatives), n_users),
+        tpr_at_fpr=tuple(_rate(positives, negatives, fpr, n_users) for fpr in USER_FPR_TARGETS),
     )
 
 
@@ -123,7 +123,10 @@ def _auc(
 
 
 def _rate(
-    positives: Float64[np.ndarray, "resamples levels"], negatives: Float64[np.ndarray, "resamples levels"], fpr: float
+    positives: Float64[np.ndarray, "resamples levels"],
+    negatives: Float64[np.ndarray, "resamples levels"],
+    fpr: float,
+    n_users: int,
 ) -> TprAtFpr:
     """True-positive rate at the lowest threshold whose false-positive rate is at most `fpr`."""
     if fpr * negatives[0].sum() < MIN_FALSE_POSITIVES:
@@ -133,10 +136,11 @@ def _rate(
     true_positives = np.pad(positives[:, ::-1].cumsum(axis=1), ((0, 0), (1, 0)))
     threshold = (false_positives <= fpr * false_positives[:, -1:] * (1 + 1e-12)).sum(axis=1)[:, None] - 1
     rates = np.take_along_axis(true_positives, threshold, axis=1)[:, 0] / true_positives[:, -1]
-    return TprAtFpr(fpr, _estimate(rates), round(float(np.take_along_axis(false_positives, threshold, axis=1)[0, 0])))
+    return TprAtFpr(
+        fpr, _estimate(rates, n_users), round(float(np.take_along_axis(false_positives, threshold, axis=1)[0, 0]))
+    )
 
 
-def _estimate(values: Float64[np.ndarray, "resamples"]) -> Estimate:
+def _estimate(values: Float64[np.ndarray, "resamples"], n_users: int) -> Estimate:
     """Estimate whose first value is the measured one and whose others are resampled."""
-    low, high = percentile_interval(values[1:])
-    return Estimate(float(values[0]), float(low), float(high))
+    return from_resamples(values[0], values[1:], n_users, SHARES)

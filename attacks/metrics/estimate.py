@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64
 
-from attacks.metrics.bootstrap import percentile_interval, user_weights
+from attacks.metrics.bootstrap import interval, user_weights
 from attacks.views.types import PerUser
 
 
@@ -49,10 +49,15 @@ def user_mean(values: PerUser, *, resamples: int = 200, seed: int = 0) -> Estima
     """
     known = values[np.isfinite(values)]
     weights = user_weights(len(known), resamples, seed)
-    return from_resamples(known.mean(), weights @ known / len(known))
+    return from_resamples(known.mean(), weights @ known / len(known), len(known))
 
 
-def from_resamples(value: float | Float64[np.ndarray, ""], resampled: Float64[np.ndarray, "resamples"]) -> Estimate:
-    """Estimate of a value from its bootstrap resamples."""
-    low, high = percentile_interval(resampled)
+def from_resamples(
+    value: float | Float64[np.ndarray, ""],
+    resampled: Float64[np.ndarray, "resamples"],
+    n_users: int,
+    bounds: tuple[float, float] = (-np.inf, np.inf),
+) -> Estimate:
+    """Estimate of a value from bootstrap resamples of so many users; the value lies within the bounds."""
+    low, high = interval(float(value), resampled, n_users, bounds)
     return Estimate(float(value), float(low), float(high))

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
-from attacks.metrics.bootstrap import percentile_interval, user_weights
+from attacks.metrics.bootstrap import SHARES, interval, user_weights
 from attacks.metrics.estimate import Estimate, from_resamples
 from attacks.metrics.ranking import Ranking
 from attacks.views.types import PerUser, Scores, ViewError
@@ -158,17 +158,22 @@ def separation_of(ranking: Ranking, auc: PerUser, *, resamples: int = 200, seed:
         value, threshold = _rate_at(tpr, fpr, target)
         resampled, _ = _rate_at(boot_tpr, boot_fpr, target)
         false_positives = round(float(fpr[0, threshold[0]]) * n_nonmembers)
-        rates.append(TprAtFpr(target, from_resamples(value[0], resampled), false_positives))
+        rates.append(TprAtFpr(target, from_resamples(value[0], resampled, ranking.n_users, SHARES), false_positives))
 
     return Separation(
         n_users=ranking.n_users,
         n_members=n_members,
         n_nonmembers=n_nonmembers,
-        auc=from_resamples(per_user.mean(), weights @ per_user / ranking.n_users),
-        auc_pooled=from_resamples(_auc_of_counts(positives, negatives), _auc_of_counts(boot_positives, boot_negatives)),
+        auc=from_resamples(per_user.mean(), weights @ per_user / ranking.n_users, ranking.n_users, SHARES),
+        auc_pooled=from_resamples(
+            _auc_of_counts(positives, negatives),
+            _auc_of_counts(boot_positives, boot_negatives),
+            ranking.n_users,
+            SHARES,
+        ),
         tpr_at_fpr=tuple(rates),
-        advantage=from_resamples((tpr - fpr).max(), (boot_tpr - boot_fpr).max(axis=1)),
-        roc=_with_band(_thinned(tpr[0], fpr[0], n_nonmembers), boot_tpr, boot_fpr),
+        advantage=from_resamples((tpr - fpr).max(), (boot_tpr - boot_fpr).max(axis=1), ranking.n_users, SHARES),
+        roc=_with_band(_thinned(tpr[0], fpr[0], n_nonmembers), boot_tpr, boot_fpr, ranking.n_users),
     )
 
 
@@ -244,11 +249,12 @@ def _with_band(
     roc: RocCurve,
     boot_tpr: Float64[np.ndarray, "resamples thresholds"],
     boot_fpr: Float64[np.ndarray, "resamples thresholds"],
+    n_users: int,
 ) -> RocCurve:
     """The curve with its band; ends are widened to hold the curve, which is exact where they depend on bins."""
     targets = np.array(roc.fpr) * (1 + 1e-12)
     # [resamples, points]: the best rate of every resample among thresholds within each target.
     rates = np.stack([tpr[fpr.searchsorted(targets, "right") - 1] for tpr, fpr in zip(boot_tpr, boot_fpr, strict=True)])
-    low, high = percentile_interval(rates)
+    low, high = interval(np.array(roc.tpr), rates, n_users, SHARES)
     low, high = np.minimum(low, roc.tpr).round(5), np.maximum(high, roc.tpr).round(5)
     return RocCurve(roc.fpr, roc.tpr, tuple(low.tolist()), tuple(high.tolist()))

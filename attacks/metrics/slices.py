@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, Num
 
-from attacks.metrics.bootstrap import percentile_interval, user_weights
+from attacks.metrics.bootstrap import SHARES, interval, user_weights
 from attacks.metrics.estimate import Estimate
 from attacks.metrics.ranking import Ranking
 from attacks.views.types import PerUser
@@ -167,7 +167,7 @@ def _rows(
     sums = np.where(known, auc, 0.0)
     value = _mean(sums.sum(axis=0), n_users, np.zeros(TENTHS))
     resampled = _mean(weights @ sums, weights @ known, value)
-    low, high = percentile_interval(resampled)
+    low, high = interval(value, resampled, n_users, SHARES)
     baseline = np.where(known, popularity_auc, 0.0).sum(axis=0)
     return [
         Slice(

@@ -6,7 +6,7 @@ Measured on the list of the first cut-off, which a device would show of the whol
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64, Real
 
-from attacks.metrics import percentile_interval
+from attacks.metrics import SHARES, interval
 from privfed.data import Histories
 from privfed.evaluation.result import BeyondAccuracy, Metric, Ratio
 
@@ -87,8 +87,10 @@ def _ratio(
     if not below.sum():
         return None
     resampled = weights @ below
-    low, high = percentile_interval((weights @ above / np.where(resampled > 0, resampled, np.inf))[:, None])
-    return Ratio(value=float(above.sum() / below.sum()), lo=float(low[0]), hi=float(high[0]))
+    value = float(above.sum() / below.sum())
+    ratios = weights @ above / np.where(resampled > 0, resampled, np.inf)
+    low, high = interval(value, ratios, len(below), (0.0, np.inf))
+    return Ratio(value=value, lo=float(low), hi=float(high))
 
 
 def _by_activity(
@@ -105,11 +107,10 @@ def _by_activity(
     members = np.eye(TENTHS)[tenth]  # [n, tenths]
     sizes = weights @ members
     means = (weights * main) @ members / np.where(sizes > 0, sizes, np.inf)
-    low, high = percentile_interval(means)
     counts = members.sum(0)
+    measured = main @ members / counts
+    low, high = interval(measured, means, counts.astype(np.int64), SHARES)
     return tuple(
         Metric(name="ndcg", k=k, value=value, lo=lo, hi=hi, n_users=int(n))
-        for value, lo, hi, n in zip(
-            (main @ members / counts).tolist(), low.tolist(), high.tolist(), counts, strict=True
-        )
+        for value, lo, hi, n in zip(measured.tolist(), low.tolist(), high.tolist(), counts, strict=True)
     )

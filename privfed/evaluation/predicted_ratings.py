@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
-from attacks.metrics import percentile_interval
+from attacks.metrics import interval
 from privfed.data import Histories, Split
 from privfed.evaluation.errors import EvaluationError
 from privfed.evaluation.ranked_items import padded
@@ -117,7 +117,7 @@ def _metrics(
 ) -> tuple[Metric, ...]:
     everybody = np.ones((1, values.shape[1]))
     measured = _summed_up(values, everybody)[0]
-    low, high = percentile_interval(_summed_up(values, weights))
+    low, high = interval(measured, _summed_up(values, weights), values.shape[1], (0.0, np.inf))
     return tuple(
         Metric(name=name, k=0, value=value, lo=lo, hi=hi, n_users=values.shape[1])
         for name, value, lo, hi in zip(_NAMES, measured.tolist(), low.tolist(), high.tolist(), strict=True)

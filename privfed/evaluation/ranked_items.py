@@ -5,7 +5,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64, Real
 
-from attacks.metrics import percentile_interval
+from attacks.metrics import SHARES, interval
 from privfed.data import Histories, Split
 from privfed.evaluation.beyond_accuracy import beyond_accuracy, recommended
 from privfed.evaluation.candidates import sampled_items
@@ -185,12 +185,11 @@ class RankedItems:
     def _means(
         self, values: Float64[np.ndarray, "metrics users"], weights: Float64[np.ndarray, "resamples users"]
     ) -> tuple[Metric, ...]:
-        low, high = percentile_interval(weights @ values.T / values.shape[1])
+        means = values.mean(axis=1)
+        low, high = interval(means, weights @ values.T / values.shape[1], values.shape[1], SHARES)
         return tuple(
             Metric(name=name, k=cut, value=value, lo=lo, hi=hi, n_users=values.shape[1])
-            for (name, cut), value, lo, hi in zip(
-                self._keys, values.mean(axis=1).tolist(), low.tolist(), high.tolist(), strict=True
-            )
+            for (name, cut), value, lo, hi in zip(self._keys, means.tolist(), low.tolist(), high.tolist(), strict=True)
         )
 
 

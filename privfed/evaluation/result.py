@@ -38,7 +38,7 @@ class Metric(BaseModel):
         hi: Upper end.
         n_users: Users measured.
         noise: Standard deviation of the noise in `value`, which the interval then covers besides; None where it is
-            exact.
+            exact. A noisy value and its interval are not cut to where the metric itself can lie.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attacks import ViewError
-from attacks.metrics import auc_gain, percentile_interval, pooled_auc, separation, user_auc, user_weights
+from attacks.metrics import SHARES, auc_gain, interval, pooled_auc, separation, user_auc, user_mean, user_weights
 
 
 def naive_auc(scores, members):
@@ -90,7 +90,7 @@ def test_binned_bootstrap_agrees_with_resorting_every_resample():
         pooled.append(again.auc_pooled.value)
         gaps.append(again.advantage.value)
     for estimate, samples in ((found.auc_pooled, pooled), (found.advantage, gaps)):
-        low, high = percentile_interval(np.array(samples))
+        low, high = interval(estimate.value, np.array(samples), 25, SHARES)
         assert (estimate.lo, estimate.hi) == pytest.approx((float(low), float(high)), abs=2e-3)
 
 
@@ -103,6 +103,26 @@ def test_intervals_are_by_user_not_by_pair():
     per_user = user_auc(scores, members, np.ones_like(members))
     half_width = (found.auc.hi - found.auc.lo) / 2
     assert half_width == pytest.approx(1.96 * per_user.std() / np.sqrt(40), rel=0.15)
+
+
+@pytest.mark.parametrize("users", [10, 20, 40, 200])
+def test_an_interval_holds_the_truth_as_often_as_it_says(users):
+    """Mean AUCs of users for whom an attack is no better than chance, or better by unequal amounts."""
+    rng, runs = np.random.default_rng(users), 4000
+    for truth, found in ((0.5, rng.normal(0.5, 0.1, (runs, users))), (0.8, rng.beta(8, 2, (runs, users)))):
+        # Other resamples for some of the runs, as other seeds would have.
+        means = np.concatenate(
+            [user_weights(users, 200, seed) @ some.T / users for seed, some in enumerate(np.split(found, 40))], axis=1
+        )
+        low, high = interval(found.mean(1), means, users, SHARES)
+        covered = np.mean((low <= truth) & (truth <= high))
+        assert 0.94 < covered < 0.965, (users, truth, covered)
+
+
+def test_of_a_single_user_nothing_is_known_but_the_bounds():
+    low, high = interval(np.array([0.7]), np.full((200, 1), 0.7), 1, SHARES)
+    assert (low[0], high[0]) == SHARES
+    assert user_mean(np.array([0.7])).lo == 0.7
 
 
 def test_seed_decides_the_interval():

@@ -51,7 +51,7 @@ def test_intervals_hold_the_noise_of_both_sums_and_how_people_may_vary() -> None
         noise = 5 / people * math.hypot(1 / weight, (mean - 0.5) / vector.weights[0])
         margin = 1.959964 * math.hypot(noise, math.sqrt(mean * (1 - mean) / people))
         assert (metric.value, metric.noise) == pytest.approx((mean, noise))
-        assert (metric.lo, metric.hi) == pytest.approx((max(mean - margin, 0), min(mean + margin, 1)))
+        assert (metric.lo, metric.hi) == pytest.approx((mean - margin, mean + margin))
     assert result.n_users == people
     assert vector.result(1.1 * sums, 5.0, mu=0.2, population=people).n_users == people
 
@@ -102,6 +102,17 @@ def test_intervals_cover_the_truth_of_the_population() -> None:
         assert gap is not None
         covered += gap.lo <= 0.1 <= gap.hi
     assert covered >= 300 * 0.93
+
+
+def test_a_value_that_noise_puts_outside_its_range_lies_in_its_interval() -> None:
+    vector, people = MetricVector(Protocol(k=(10,)), compared=False), 400
+    for mean, moved in ((0.01, -30.0), (0.99, 30.0)):
+        sums = vector.vectors(np.full((2, people), mean), np.empty((0, people))).sum(0)
+        sums[1:] += moved
+        for metric in vector.result(sums, 20.0, mu=0.05, population=people).metrics:
+            assert not 0 <= metric.value <= 1
+            assert metric.lo < mean < metric.hi
+            assert metric.value == pytest.approx((metric.lo + metric.hi) / 2)
 
 
 def test_a_number_of_people_lost_in_noise_is_reported() -> None:

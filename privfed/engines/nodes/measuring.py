@@ -2,7 +2,7 @@
 
 A metric of a ranking lies between 0 and 1, so its sum travels in steps of 2^-24 as a whole number, and masked sums of
 whole numbers are exact. Beside every sum goes the sum of squares, from which the mean's standard error follows;
-intervals are mean +- 1.96 standard errors, where a simulation, which sees every user, resamples them.
+intervals are Student's of as many users, where a simulation, which sees every user, resamples them.
 
 These sums are exact and outside the ledger: they say about one user's held-out items what a sum without noise says.
 """
@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 import torch
 from jaxtyping import Int64
+from scipy.special import stdtrit
 
 from privfed.contracts import Block, Schema
 from privfed.engines.nodes.errors import NodeRefused
@@ -89,7 +90,7 @@ def results(
         for column, (name, k) in enumerate(keys):
             mean = row[1 + column] * _STEP / users
             spread = max(row[1 + len(keys) + column] * _STEP / users - mean**2, 0.0)
-            margin = 1.96 * math.sqrt(spread / users)
+            margin = float(stdtrit(users - 1, 0.975)) * math.sqrt(spread / (users - 1)) if users > 1 else 1.0
             metrics.append(
                 Metric(
                     name=name, k=k, value=mean, lo=max(mean - margin, 0.0), hi=min(mean + margin, 1.0), n_users=users
