@@ -57,7 +57,7 @@ def _noisy_quality(name: str, test: EvaluationResult, mark: str) -> str:
         return f"Quality: not known. {test.warning}"
     ours, gap = test.metrics[0], difference(test)
     metric = formatting.metric(ours.name, ours.k)
-    outside = "" if 0 <= ours.lo and ours.hi <= 1 else ", not cut to 0 to 1 since that would bias it"
+    outside = "" if ours.lo >= 0 and ours.hi <= 1 else ", not cut to 0 to 1 since that would bias it"
     ends = f"[{ours.lo:.3f}, {ours.hi:.3f}]{outside}"
     numbers = f"{metric} {ours.value:.3f}{mark}, 95 % interval of noise and people {ends}"
     if gap is None:

@@ -6,9 +6,14 @@ exactly `TILE` clients always rounds the same (docs/architecture/arithmetic.md, 
 
 from collections.abc import Iterator
 
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
 from privfed.compute.devices import HOST, here
 
 TILE = 16
+_RATIO = 1.25
 ACCELERATED_TILE = 128
 """An accelerator rounds by itself anyhow, and starves on a `TILE`."""
 
@@ -27,3 +32,17 @@ def tiles(clients: int, per_tile: int = TILE) -> Iterator[slice]:
 def padded(size: int, multiple: int = TILE) -> int:
     """`size` rounded up to a multiple."""
     return -(-size // multiple) * multiple
+
+
+def ladder(most: int) -> Int64[Tensor, " rungs"]:
+    """Widths that lists of clients are padded to: whole tiles, about a quarter apart, up to `most` and above."""
+    rungs = [TILE]
+    while rungs[-1] < most:
+        rungs.append(padded(int(rungs[-1] * _RATIO) + 1))
+    return torch.tensor(rungs)
+
+
+def rungs_of(counts: Int64[Tensor, " n"]) -> Int64[Tensor, " n"]:
+    """The width that each list is padded to, which its own length alone decides."""
+    rungs = ladder(int(counts.max()) if len(counts) else 1)
+    return rungs[torch.searchsorted(rungs, counts)]

@@ -190,7 +190,7 @@ def centred_metrics(
         centred = scaled[place] / people
         value, spread = 0.5 + centred, math.hypot(noise[place], centred * noise[0]) / people
         margin = _Z * math.hypot(spread, math.sqrt(max(0.25 - centred**2, 0.0) / people))
-        # Nothing is cut to [0, 1]: means of cut values would be biased, and an interval cut alone need not hold its value.
+        # Nothing is cut to [0, 1]: means of cut values would be biased, and a cut interval need not hold its value.
         lo, hi = value - margin, value + margin
         found.append(Metric(name=name, k=k, value=value, lo=lo, hi=hi, n_users=round(people), noise=spread))
     return tuple(found)

@@ -24,8 +24,6 @@ class FedPerGNNTraining(SampledTraining):
     server = FedPerGNNServer
     clients = FedPerGNNClients
     chunk = 256
-    # Tiles are padded to their longest history, and sums round by how long that is.
-    bit_parity = False
 
 
 METHOD = Method(

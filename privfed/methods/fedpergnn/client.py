@@ -13,24 +13,32 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from privfed.compute.devices import placed
-from privfed.compute.tiles import tile_size
+from privfed.compute.tiles import rungs_of, tile_size
 from privfed.federation import Call, Message, Purpose, StatefulClients, Streams
 from privfed.methods.client_data import ClientData
 from privfed.methods.fedpergnn.config import FedPerGNNConfig
 from privfed.methods.fedpergnn.model import GraphNetwork
 from privfed.methods.fedpergnn.pseudo import with_pseudo_items
 from privfed.methods.shared.local_training import draw_samples, whole_catalogue
-from privfed.methods.shared.samples import NegativeSampler, Samples, TouchedRows, full_batches, touched_rows
+from privfed.methods.shared.samples import (
+    NegativeSampler,
+    Samples,
+    TouchedRows,
+    full_batches,
+    padded_one,
+    touched_rows,
+)
 from privfed.methods.shared.vae_clients import UserRows
 from privfed.updates import ClientUpdates, Dense, Rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graphs:
-    """Histories of some clients, padded to the longest: items, and where there is one."""
+    """Histories of some clients: items, where there is one, and the width that its own length pads each to."""
 
     items: Int64[Tensor, "n h"]
     present: Bool[Tensor, "n h"]
+    width: Int64[Tensor, " n"]
 
 
 class FedPerGNNClients(StatefulClients):
@@ -96,30 +104,33 @@ class FedPerGNNClients(StatefulClients):
         self, users: Int64[Tensor, " n"], samples: Samples, rows: TouchedRows, message: Message
     ) -> dict[str, Tensor]:
         """Gradients of every client's mean loss: `user` `[n, dim]`, `items` `[rows, dim]` and stacked weights."""
-        table = message.rows("items", rows.owner, rows.ids).requires_grad_()
-        user = self.private.rows(users)["user"].clone().requires_grad_()
+        table = padded_one(message.rows("items", rows.owner, rows.ids)).requires_grad_()
+        user = padded_one(self.private.rows(users)["user"]).requires_grad_()
         graphs = self._graphs(users)
-        # Every item of a graph is a sample too, so it is found among the touched rows; padding may find anything.
+        # Every item of a graph is a sample too, so it is found among the touched rows; padding finds the row of zeros.
         keys = rows.owner * self.n_items + rows.ids
         wanted = torch.arange(len(users)).unsqueeze(1) * self.n_items + graphs.items
-        nodes = torch.searchsorted(keys, wanted).clamp_(max=max(len(keys) - 1, 0))
+        nodes = padded_one(torch.where(graphs.present, torch.searchsorted(keys, wanted), len(keys)), len(keys))
+        present = padded_one(graphs.present)
+        of_sample, labels = padded_one(rows.of_sample, len(keys)), padded_one(samples.labels)
         found = {name: torch.zeros(len(users), *shape) for name, shape in self.network.shapes().items()}
-        for clients, places, weight in full_batches(samples):
-            stacked = {name: value.requires_grad_() for name, value in self._stacked(message, len(clients)).items()}
+        for tile in full_batches(samples, graphs.width):
+            width = int(graphs.width[tile.clients[0]])
+            stacked = {name: value.requires_grad_() for name, value in self._stacked(message, len(tile.lanes)).items()}
             logits = self.network.logits(
                 stacked,
-                user[clients],
-                table[nodes[clients]],
-                graphs.present[clients],
-                table[rows.of_sample[places]],
+                user[tile.lanes],
+                table[nodes[tile.lanes, :width]],
+                present[tile.lanes, :width],
+                table[of_sample[tile.samples]],
             )
-            loss = binary_cross_entropy_with_logits(logits, samples.labels[places], weight, reduction="sum")
+            loss = binary_cross_entropy_with_logits(logits, labels[tile.samples], tile.weight, reduction="sum")
             torch.autograd.backward(loss)
             for name, value in stacked.items():
                 if value.grad is not None:
-                    found[name][clients] = value.grad
+                    found[name][tile.clients] = value.grad[: len(tile.clients)]
         gradients = {"user": user, "items": table}
-        return found | {n: torch.zeros_like(v) if v.grad is None else v.grad for n, v in gradients.items()}
+        return found | {n: (torch.zeros_like(v) if v.grad is None else v.grad)[:-1] for n, v in gradients.items()}
 
     def _kept(
         self, owner: Int64[Tensor, " rows"], by_row: Float[Tensor, "rows dim"], weights: dict[str, Tensor]
@@ -143,10 +154,12 @@ class FedPerGNNClients(StatefulClients):
         mine = self.rows.select(users)
         longest = int(mine.counts.max()) if len(users) else 0
         # No word below 2^32 is as large as what fills up short histories, so real items come first.
-        words = torch.full((len(users), max(longest, 1)), 2**32)
+        held = mine.counts.clamp(max=self.config.max_history)
+        width = rungs_of(held)
+        words = torch.full((len(users), max(longest, int(width.max()) if len(users) else 1)), 2**32)
         drawn = self._streams.words(Purpose.INITIALISE, 0, 2, users.tolist(), longest)
         words[mine.owner, mine.place] = placed(drawn.astype(np.int64))[mine.owner, mine.place]
         items = torch.zeros_like(words).index_put_((mine.owner, mine.place), mine.items)
-        order = words.argsort(dim=1, stable=True)[:, : self.config.max_history]
-        present = torch.arange(order.shape[1]) < mine.counts.unsqueeze(1)
-        return Graphs(items.gather(1, order), present)
+        order = words.argsort(dim=1, stable=True)[:, : int(width.max()) if len(users) else 1]
+        present = torch.arange(order.shape[1]) < held.unsqueeze(1)
+        return Graphs(items.gather(1, order), present, width)

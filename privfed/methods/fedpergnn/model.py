@@ -23,8 +23,6 @@ Activation = Literal["identity", "sigmoid"]
 
 _LEAK = 0.3
 """Slope of the released code's leaky rectifier below zero."""
-_MASKED = -99.0
-"""What the released code adds to the attention of places without an item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,9 @@ class GraphNetwork:
         by_user, by_item = self._parts(p["attention.weight"])
         # [n, h, 1]: what items say, plus one number of the user's.
         attention = _affine(p, "neighbour", z) @ by_item + own @ by_user + p["attention.bias"]
-        attention = torch.nn.functional.leaky_relu(attention, _LEAK) + _MASKED * (~present).unsqueeze(2)
+        # Where the released code adds -99: with that, large weights would let padding, and so its length, be felt.
+        hidden = (~present & present.any(1, keepdim=True)).unsqueeze(2)
+        attention = torch.nn.functional.leaky_relu(attention, _LEAK).masked_fill(hidden, -math.inf)
         pooled = (attention.softmax(1) * z).sum(1, keepdim=True)
         graph = _affine(p, "merge", torch.cat([pooled, own], 2))
         if self.predictor == "dot":

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from privfed.compute.devices import placed
+from privfed.compute.devices import on_host, placed
 from privfed.compute.linear_algebra import eigenpairs_of
-from privfed.compute.tiles import tiles
+from privfed.compute.tiles import TILE, rungs_of
 from privfed.federation import Call, Purpose
-from privfed.methods.shared.samples import TouchedRows
+from privfed.methods.shared.samples import TouchedRows, padded_one
 
 
 def with_pseudo_items(
@@ -66,16 +66,17 @@ def _moments(
     first, many = counts.cumsum(0) - counts, counts.clamp(min=1).unsqueeze(1)
     mean = torch.zeros(clients, dim).index_add_(0, owner, gradients) / many
     covariance = torch.zeros(clients, dim, dim, dtype=torch.float64)
-    for span in tiles(clients):
-        here = counts[span]
-        if not len(here) or not here.max():
-            continue
-        column = torch.arange(int(here.max()))
-        inside = column < here.unsqueeze(1)
-        rows = torch.where(inside, first[span].unsqueeze(1) + column, 0)
-        # [tile, rows, dim], zero at padding.
-        centred = (gradients[rows] - mean[span].unsqueeze(1)) * inside.unsqueeze(2)
-        covariance[span] = torch.bmm(centred.transpose(1, 2), centred) / many[span].unsqueeze(2)
+    by_row, widths = padded_one(gradients), rungs_of(counts)
+    for width in np.unique(on_host(widths)).tolist():
+        for members in torch.split((widths == width).nonzero().squeeze(1), TILE):
+            column = torch.arange(width)
+            lanes = torch.nn.functional.pad(members, (0, TILE - len(members)), value=-1)
+            inside = (column < counts[lanes].unsqueeze(1)) & (lanes >= 0).unsqueeze(1)
+            rows = torch.where(inside, first[lanes].unsqueeze(1) + column, len(gradients))
+            # [tile, rows, dim], zero at padding.
+            centred = torch.where(inside.unsqueeze(2), by_row[rows] - mean[lanes].unsqueeze(1), 0.0)
+            squares = torch.bmm(centred.transpose(1, 2), centred)[: len(members)]
+            covariance[members] = (squares / many[members].unsqueeze(2)).double()
     values, vectors = eigenpairs_of(covariance)
     # The symmetric root V sqrt(values) V^T is one, whatever signs and bases a routine chooses; fewer rows than columns
     # leave values of zero, before rounding.

@@ -15,10 +15,9 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from privfed.compute.devices import on_host
-from privfed.compute.tiles import TILE, padded, tile_size, tiles
+from privfed.compute.tiles import TILE, ladder, tile_size, tiles
 from privfed.methods.hetefedrec.sampling import DistinctSamples
 
-_RATIO = 1.25
 _ROWS_PER_TILE = 16384
 
 
@@ -44,14 +43,6 @@ class Tile:
         """(client, place among its rows) of every existing row, client after client."""
         lane, rank = self.real[: len(self.clients)].nonzero(as_tuple=True)
         return self.clients[lane], rank
-
-
-def ladder(max_rows: int) -> Int64[Tensor, " rungs"]:
-    """Widths that clients are padded to: whole tiles of rows, about a quarter apart, up to `max_rows` and above."""
-    rungs = [TILE]
-    while rungs[-1] < max_rows:
-        rungs.append(padded(int(rungs[-1] * _RATIO) + 1))
-    return torch.tensor(rungs)
 
 
 def clients_per_tile(width: int) -> int:

@@ -22,8 +22,6 @@ class MetaMFTraining(SampledTraining):
     server = MetaMFServer
     clients = MetaMFClients
     chunk = 256
-    # Tiles are padded to their longest list of samples, and sums round by how long that is.
-    bit_parity = False
 
 
 METHOD = Method(

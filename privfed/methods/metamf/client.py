@@ -11,7 +11,7 @@ from privfed.methods.client_data import ClientData
 from privfed.methods.metamf.config import MetaMFConfig
 from privfed.methods.metamf.model import candidate_rows, logits
 from privfed.methods.shared.local_training import draw_samples
-from privfed.methods.shared.samples import NegativeSampler, full_batches, touched_rows
+from privfed.methods.shared.samples import NegativeSampler, full_batches, padded_one, touched_rows
 from privfed.updates import ClientUpdates, Dense, Rows
 
 _LEFT = "left"
@@ -31,14 +31,17 @@ class MetaMFClients(StatefulClients):
         """Minus the gradient of the mean loss by all generated parameters."""
         samples = draw_samples(self.sampler, call)
         rows = touched_rows(samples, self.n_items)
-        table = message.rows(_LEFT, rows.owner, rows.ids).requires_grad_()
+        table = padded_one(message.rows(_LEFT, rows.owner, rows.ids)).requires_grad_()
         model = {
-            name: value.detach().clone().requires_grad_() for name, value in message.personal.items() if name != _LEFT
+            name: padded_one(value.detach()).requires_grad_()
+            for name, value in message.personal.items()
+            if name != _LEFT
         }
-        for clients, places, weight in full_batches(samples):
-            own = {name: value[clients] for name, value in model.items()}
-            z = logits(own, table[rows.of_sample[places]])
-            loss = binary_cross_entropy_with_logits(z, samples.labels[places], weight, reduction="sum")
+        of_sample, labels = padded_one(rows.of_sample, len(rows.ids)), padded_one(samples.labels)
+        for tile in full_batches(samples):
+            own = {name: value[tile.lanes] for name, value in model.items()}
+            z = logits(own, table[of_sample[tile.samples]])
+            loss = binary_cross_entropy_with_logits(z, labels[tile.samples], tile.weight, reduction="sum")
             torch.autograd.backward(loss)
         everyone = torch.arange(len(call.clients))
         parts = [Dense(name, everyone, _minus_gradient(value)) for name, value in model.items()]
@@ -66,5 +69,5 @@ class MetaMFClients(StatefulClients):
 
 
 def _minus_gradient(leaf: Tensor) -> Tensor:
-    """Zeros where nothing was trained."""
-    return torch.zeros_like(leaf.detach()) if leaf.grad is None else leaf.grad.neg()
+    """Of all but the padding; zeros where nothing was trained."""
+    return torch.zeros_like(leaf.detach()[:-1]) if leaf.grad is None else leaf.grad[:-1].neg()

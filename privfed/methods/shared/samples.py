@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float32, Int64, UInt32
+from jaxtyping import Bool, Float, Float32, Int64, Shaped, UInt32
 from torch import Tensor
 
 from privfed.compute.compiled import compiled
-from privfed.compute.devices import placed
-from privfed.compute.tiles import padded, tile_size, tiles
+from privfed.compute.devices import on_host, placed
+from privfed.compute.tiles import padded, rungs_of, tile_size, tiles
 from privfed.data import Histories
 
 _FLAGS_PER_SAMPLE = 12
@@ -371,20 +371,51 @@ def tile_batches(samples: Samples, batch_size: int) -> Iterator[tuple[Int64[Tens
         yield clients, batches
 
 
-def full_batches(samples: Samples) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Tiles of clients with all of their samples at once: positions `[n]`, samples and weights `[n, batch]`.
+@dataclass(frozen=True, slots=True, eq=False)
+class FullTile:
+    """Clients whose lists are padded to one width, with all of their samples at once.
 
-    Clients come by falling size, so that little is padded; those without samples are in no tile.
+    Padding points one past the end: a caller puts a client, a sample or a row of zeros there, so that no number of
+    somebody's reaches anybody else, not even as a product with 0.
+
+    Attributes:
+        clients: positions, without padding.
+        lanes: positions, and as many more as make the tile full.
+        samples: of every lane.
+        weight: 1 / the client's samples, so that a sum is the mean over them; padding weighs nothing.
     """
-    start = samples.counts.cumsum(0) - samples.counts
-    order = samples.counts.argsort(descending=True, stable=True)
-    for clients in torch.split(order[: int((samples.counts > 0).sum())], tile_size()):
-        count = samples.counts[clients]
-        column = torch.arange(int(count[0]))
-        inside = column < count.unsqueeze(1)
-        first = start[clients].unsqueeze(1)
-        # The weight is 1 / the client's samples, so that a sum is the mean over them; padding weighs nothing.
-        yield clients, torch.where(inside, first + column, 0), inside.float() / count.unsqueeze(1)
+
+    clients: Int64[Tensor, " real"]
+    lanes: Int64[Tensor, " tile"]
+    samples: Int64[Tensor, "tile width"]
+    weight: Float[Tensor, "tile width"]
+
+
+def full_batches(samples: Samples, beside: Int64[Tensor, " n"] | None = None) -> Iterator[FullTile]:
+    """Full tiles of clients of one width; those without samples are in no tile.
+
+    Args:
+        samples: of all clients.
+        beside: a further width of each client that those of a tile share; None where there is none.
+    """
+    n, size = len(samples.counts), tile_size()
+    start, width = samples.counts.cumsum(0) - samples.counts, rungs_of(samples.counts)
+    kinds = width if beside is None else width + (int(width.max()) + 1 if n else 1) * beside
+    for kind in np.unique(on_host(kinds[samples.counts > 0])).tolist():
+        for clients in torch.split(((kinds == kind) & (samples.counts > 0)).nonzero().squeeze(1), size):
+            lanes = torch.full((size,), n)
+            lanes[: len(clients)] = clients
+            count, first = torch.zeros(size, dtype=torch.int64), torch.zeros(size, dtype=torch.int64)
+            count[: len(clients)], first[: len(clients)] = samples.counts[clients], start[clients]
+            column = torch.arange(int(width[clients[0]]))
+            inside = column < count.unsqueeze(1)
+            where = torch.where(inside, first.unsqueeze(1) + column, len(samples.items))
+            yield FullTile(clients, lanes, where, inside.float() / count.clamp(min=1).unsqueeze(1))
+
+
+def padded_one(values: Shaped[Tensor, "n *rest"], fill: int = 0) -> Shaped[Tensor, "more *rest"]:
+    """The values and one more, which padding finds."""
+    return torch.cat([values, values.new_full((1, *values.shape[1:]), fill)])
 
 
 def steps_taken(samples: Samples, batch_size: int) -> Int64[Tensor, " n"]:

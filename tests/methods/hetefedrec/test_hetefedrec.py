@@ -17,7 +17,8 @@ from privfed.methods.hetefedrec.decorrelation import Decorrelation
 from privfed.methods.hetefedrec.distillation import distillation_gradients, distilled_items
 from privfed.methods.hetefedrec.groups import assign_groups
 from privfed.methods.hetefedrec.layout import ModelLayout
-from privfed.methods.hetefedrec.padding import clients_per_tile, ladder
+from privfed.compute.tiles import ladder
+from privfed.methods.hetefedrec.padding import clients_per_tile
 from privfed.methods.hetefedrec.published import AS_PUBLISHED
 from privfed.methods.hetefedrec.sampling import draw_distinct
 from privfed.privacy import PlanError, PrivacyPlan
