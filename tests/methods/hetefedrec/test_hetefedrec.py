@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from privfed.audit.attack_runs.attack_run import attack_trained
 from privfed.audit.attack_runs.rows_seen import rows_seen
+from privfed.compute.tiles import ladder
 from privfed.data import Histories, SplitSpec, load, split
 from privfed.engines.transcript import Transcript
 from privfed.experiment import Experiment
@@ -17,7 +18,6 @@ from privfed.methods.hetefedrec.decorrelation import Decorrelation
 from privfed.methods.hetefedrec.distillation import distillation_gradients, distilled_items
 from privfed.methods.hetefedrec.groups import assign_groups
 from privfed.methods.hetefedrec.layout import ModelLayout
-from privfed.compute.tiles import ladder
 from privfed.methods.hetefedrec.padding import clients_per_tile
 from privfed.methods.hetefedrec.published import AS_PUBLISHED
 from privfed.methods.hetefedrec.sampling import draw_distinct
