@@ -11,6 +11,7 @@ from privfed.audit.checks.added_noise import check_added_noise
 from privfed.audit.checks.cohorts import check_cohorts
 from privfed.audit.checks.every_round import check_every_round
 from privfed.audit.checks.games import check_games
+from privfed.audit.checks.hostile_server import check_hostile_server
 from privfed.audit.checks.implementation import IMPLEMENTATION_CHECKS
 from privfed.audit.checks.masked_uploads import check_masked_uploads
 from privfed.audit.checks.neighbours import check_neighbours
@@ -32,6 +33,7 @@ RUN_CHECKS: tuple[RunCheck, ...] = (
     check_added_noise,
     check_adaptive_count,
     check_every_round,
+    check_hostile_server,
     check_masked_uploads,
     check_neighbours,
     check_training_data,

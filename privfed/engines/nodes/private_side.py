@@ -9,6 +9,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from privfed.engines.cohorts import members
+from privfed.engines.device_training import trained
 from privfed.engines.final_queries import EvaluatingClients
 from privfed.engines.nodes import codec
 from privfed.engines.nodes.announcement import Announcement, queries_per_cohort
@@ -19,7 +20,7 @@ from privfed.engines.nodes.node_data import NodeData
 from privfed.engines.nodes.node_state import NodeState
 from privfed.engines.nodes.queries import Query, addressed
 from privfed.engines.nodes.record import QueryAddress, load_tensors, save_call, save_tensors
-from privfed.federation import Call, Clients, FederationError, Message, Purpose, begin_query, perform
+from privfed.federation import Call, Clients, Message, Purpose, begin_query, perform
 from privfed.setup.assembly import Assembly
 from privfed.updates import ClientUpdates, clients_at_once
 
@@ -133,16 +134,17 @@ class PrivateSide:
         training fails for exactly those users who have an item, and no noise hides a refusal. Nor does one such model
         silence them in later rounds.
         """
-        trained, failed = list[Int64[Tensor, " users"]](), 0
+        assembly = self.assembly
+        heard, failed = list[Int64[Tensor, " users"]](), 0
         for call, received in self.calls(query, members):
-            together = self._trained(call, received)
+            together = trained(assembly.clients, call, received)
             for users in torch.split(call.clients, 1 if together is None else len(call.clients)):
                 own, message = (call, received) if together is not None else self.call(query, members, users)
-                updates = together if together is not None else self._trained(own, message)
+                updates = together if together is not None else trained(assembly.clients, own, message)
                 if updates is None:
                     failed += 1
                 else:
-                    trained.append(users)
+                    heard.append(users)
                 yield own, updates or ClientUpdates(users, query.schema, ())
         if failed:
             _log.error(
@@ -151,7 +153,7 @@ class PrivateSide:
             )  # fmt: skip
             self.assembly.clients.discard()
             self.begin(query)
-            for users in trained:
+            for users in heard:
                 perform(self.assembly.clients, *self.call(query, members, users))
 
     def calls(self, query: Query, members: Int64[np.ndarray, " members"]) -> Iterator[tuple[Call, Message]]:
@@ -207,24 +209,3 @@ class PrivateSide:
         for _ in self.computed(query, self.members(query)):
             pass
         self.assembly.clients.commit()
-
-    def _trained(self, call: Call, received: Message) -> ClientUpdates | None:
-        """What users compute; None where one of them fails, or computes what the query's blocks cannot hold."""
-        try:
-            updates = perform(self.assembly.clients, call, received)
-            usable = bool(updates.norms(2).isfinite().all()) and _within_bounds(updates)
-        except FederationError:  # a wrong query or plan, whatever the data
-            raise
-        except Exception:  # which ones there are depends on data, so none may decide whether an answer leaves
-            _log.debug("training failed", exc_info=True)
-            return None
-        return updates if usable else None
-
-
-def _within_bounds(updates: ClientUpdates) -> bool:
-    """Whether all whole numbers are within the bounds of their blocks, which the encoding relies on."""
-    return all(
-        block.bound is None or updates.largest(name) <= block.bound
-        for name, block in updates.schema.items()
-        if block.kind == "integer"
-    )

@@ -15,7 +15,9 @@ import torch
 import privfed.engines.simulation
 import privfed.evaluation.ranked_items
 import privfed.experiment.gain
+import privfed.guards.client_guard
 import privfed.guards.server_guard
+import privfed.methods.shared.interaction_dp
 import privfed.privacy.accounting
 import privfed.privacy.composition
 import privfed.privacy.ledger
@@ -23,16 +25,18 @@ import privfed.setup.assembly
 from attacks import Targets
 from privfed.audit.attack_runs import attack_run
 from privfed.data import Histories
+from privfed.engines import device_training
 from privfed.engines.aggregation.announced_rows import AnnouncedRows
 from privfed.engines.aggregation.share_sum import ShareSum
 from privfed.engines.simulation import Simulation
 from privfed.evaluation import MetricVector
 from privfed.experiment import Experiment
 from privfed.experiment.training import TrainingRun
-from privfed.federation import Message, Purpose, Streams, Total
+from privfed.federation import FederationError, Message, Purpose, Streams, Total, perform
 from privfed.federation.grid import NoisedSum
 from privfed.guards import ClientGuard, ServerGuard
 from privfed.methods import ClientData
+from privfed.methods.shared.interaction_dp import InteractionTrainer
 from privfed.privacy import Ledger
 from privfed.privacy.composition import ParticipationCounts
 from privfed.privacy.events import Gaussian, SchemaSummary
@@ -1098,3 +1102,96 @@ def _(stack: ExitStack) -> None:
 @fault("an untrained control that trains", "evaluation", "gpfedrec", LAPLACE, "in which nothing is sent")
 def _(stack: ExitStack) -> None:
     put(stack, TrainingRun, "_control", lambda _: lambda self, *asked: self._rounds(*asked))
+
+
+# What only a server shows that sends what no honest one would.
+
+
+@fault("a norm that overflows counts as short", "guards", "fedrap", CENTRAL, "as long as the clip allows")
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def factors(norms: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
+            return torch.where(norms.float().square().isinf(), 1.0, former(norms, bound))
+
+        return factors
+
+    put(stack, privfed.guards.client_guard, "shrink_factors", made)
+
+
+@fault("a clip that shortens no more than a millionfold", "guards", "fedrap", LAPLACE, "as long as the clip allows")
+def _(stack: ExitStack) -> None:
+    put(
+        stack,
+        privfed.guards.client_guard,
+        "shrink_factors",
+        lambda former: lambda norms, bound: former(norms, bound).clamp(min=1e-6),
+    )
+
+
+@fault("NaN passes for an upload", "engine", "fedmf", CENTRAL, "as long as the clip allows")
+def _(stack: ExitStack) -> None:
+    put(stack, ClientGuard, "refuse_broken", lambda _: nothing)
+    put(stack, device_training, "trained", lambda _: perform)
+
+
+def _refuses(updates: ClientUpdates) -> ClientUpdates:
+    if not updates.finite():
+        raise FederationError("training diverged: send another model")
+    return updates
+
+
+@fault("a refusal of whoever's training fails", "engine", "fedmf", CENTRAL, "devices refuse to answer")
+def _(stack: ExitStack) -> None:
+    put(stack, device_training, "trained", lambda _: lambda *asked: _refuses(perform(*asked)))
+
+
+@fault("less noise for whoever is clipped hard", "guards", "fedrap", LOCAL, "hostile server: models in the order")
+def _(stack: ExitStack) -> None:
+    def clipping(former: Any) -> Any:
+        def clip_(self: ClientGuard, updates: ClientUpdates, clip_norm: float | None = None) -> int:
+            self.hard = updates.norms(2) > 1e6 * _bound(self, clip_norm)
+            return int(former(self, updates, clip_norm))
+
+        return clip_
+
+    def noising(former: Any) -> Any:
+        def add(self: ClientGuard, uploads: Any, updates: Any, call: Any, positions: Any, noise: Any) -> None:
+            halved = bool(self.hard[positions].any())
+            former(self, uploads, updates, call, positions, replace(noise, scale=noise.scale / (2 if halved else 1)))
+
+        return add
+
+    put(stack, ClientGuard, "clip_", clipping)
+    put(stack, ClientGuard, "_add_noise_", noising)
+
+
+@fault("large parameters absorb noise on unread rows", "methods", "pfedrec", PER_INTERACTION, "tells the items of")
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def train(self: Any, call: Any, parameters: Any, items: torch.Tensor) -> Any:
+            new, changes = former(self, call, parameters, items)
+            own = torch.zeros(changes.shape[:2], dtype=torch.bool)
+            for at, user in enumerate(call.clients.tolist()):
+                own[at, self._items[self._start[user] :][: self._counts[user]]] = True
+            return new, torch.where(own.unsqueeze(2), changes, (items + changes) - items)
+
+        return train
+
+    put(stack, InteractionTrainer, "train", made)
+
+
+@fault("no noise on a table of zeros", "methods", "pfedrec", PER_INTERACTION, "carry no noise")
+def _(stack: ExitStack) -> None:
+    def made(former: Any) -> Any:
+        def train(self: Any, call: Any, parameters: Any, items: torch.Tensor) -> Any:
+            new, changes = former(self, call, parameters, items)
+            return new, torch.zeros_like(changes) if not items.any() else changes
+
+        return train
+
+    put(stack, InteractionTrainer, "train", made)
+
+
+@fault("NaN silences those who hold an item", "methods", "pfedrec", PER_INTERACTION, "whose silence no noise hides")
+def _(stack: ExitStack) -> None:
+    put(stack, privfed.methods.shared.interaction_dp, "largest", lambda _: lambda values: 0.0)
