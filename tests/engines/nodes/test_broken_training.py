@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from privfed.contracts import Block, UpdateError
+from privfed.engines import device_training
 from privfed.engines.nodes import private_side
 from privfed.engines.nodes.loopback import InProcess
 from privfed.updates import ClientUpdates, Dense
@@ -68,9 +69,10 @@ def test_users_whose_training_breaks_down_send_zeros(
     item = int(np.argsort(train.popularity())[-3])
     owners = torch.from_numpy(np.flatnonzero([item in train.items_of(user) for user in range(train.n_users)]))
     assert 0 < len(owners) < train.n_users
-    monkeypatch.setattr(
-        private_side, "perform", lambda clients, call, message: breaks(call, perform(clients, call, message), owners)
-    )
+    for module in (device_training, private_side):
+        monkeypatch.setattr(
+            module, "perform", lambda clients, call, message: breaks(call, perform(clients, call, message), owners)
+        )
     remote = f.remote(InProcess(f.nodes))
     assert remote.run(server, 0)
     assert not remote.incidents
@@ -104,6 +106,7 @@ def trained(federation: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> 
         def breaks(clients: Any, call: Any, message: Any) -> Any:
             return no_solution(call, perform(clients, call, message), owners if call.round == 0 else owners[:0])
 
+        monkeypatch.setattr(device_training, "perform", breaks)
         monkeypatch.setattr(private_side, "perform", breaks)
         server = f.announced().assemble(f.server_data, bytes(32)).server
         remote = f.remote(InProcess(f.fresh() if fresh else f.nodes))
