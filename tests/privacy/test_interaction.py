@@ -12,10 +12,12 @@ from privfed.cli.compatibility import EXAMPLES, fit
 from privfed.contracts import Block
 from privfed.methods import methods
 from privfed.privacy import Ledger, LedgerError, PlanError, PrivacyPlan, SchemaSummary, forecast, plan_for_target
+from privfed.privacy.closed_forms import gaussian_epsilon
 from privfed.privacy.composition import Composition, Releases
 from privfed.privacy.events import Exact, SampledGaussian
 from privfed.privacy.guarantee import Guarantee, guarantee_for
 from privfed.privacy.mechanisms.interaction_dpsgd import InteractionDPSGD
+from privfed.privacy.mechanisms.sizing import NoiseTarget
 from privfed.privacy.plan import event_for
 
 WORDS = "interaction-dpsgd:clip_norm=0.5,noise_multiplier=1.2,local_rate=0.1,local_steps=5,expected_records=80"
@@ -172,3 +174,14 @@ def test_nothing_released_costs_nothing():
     claim = ledger_of(0).guarantee()
     assert (claim.epsilon, claim.unit) == (0.0, "interaction")
     assert math.isinf(guarantee_for(PLAN, Composition(reasons=("of a test",)), 10).epsilon)
+
+
+@pytest.mark.parametrize(("uploads", "steps"), [(1, 9), (5, 1), (3, 4)])
+def test_noise_is_sized_for_every_step_of_every_upload(uploads, steps):
+    mechanism = InteractionDPSGD(clip_norm=1.0, noise_multiplier=9.0, local_steps=steps)
+    target = NoiseTarget(2.0, 1e-5, uploads, float(uploads), uploads, 1.0, None, uniform=True, known_size=False)
+    sized = mechanism.size_noise(target)
+    [multiplier] = sized.fields.values()
+    # Steps that include everything are one Gaussian release, whose epsilon is known exactly.
+    assert sized.exact
+    assert 1.99 < gaussian_epsilon(math.sqrt(uploads * steps) / multiplier, 1e-5) <= 2.0
