@@ -1,12 +1,13 @@
 """Checkpoints: everything a killed run needs to continue to a bit-identical result.
 
-There is no generator state: randomness is addressed. A checkpoint is a folder that is swapped in whole, so a kill
-while writing leaves the previous one. Private tensors are written, and where they live in files read again, range by
+There is no generator state: randomness is addressed. A checkpoint is a folder that is swapped in whole once the disk has
+all of it, so a kill or a power cut leaves the previous one. Private tensors are written, and where they live in files read again, range by
 range: a checkpoint looks the same wherever they live, and none of them has to fit into memory for it.
 """
 
 import json
 import math
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from safetensors.torch import load_file, save, save_file
 from torch import Tensor
 
 from privfed.compute.processes import ALONE, Processes
+from privfed.engines.nodes.files import sync_folder
 from privfed.evaluation import EvaluationResult, Part, RoundEvaluation
 from privfed.evaluation.result import Ratio
 from privfed.federation import Ranges
@@ -94,10 +96,15 @@ class Checkpoint:
         (new / "progress.json").write_text(json.dumps(state))
         for path in new.iterdir():
             path.chmod(0o600)
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        sync_folder(new)
         if folder.exists():
             shutil.rmtree(old, ignore_errors=True)
             folder.rename(old)
         new.rename(folder)
+        # What the old one had a journal for is forgotten next, so the new name has to be there first.
+        sync_folder(folder.parent)
         shutil.rmtree(old, ignore_errors=True)
 
     @staticmethod

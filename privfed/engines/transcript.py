@@ -256,7 +256,7 @@ class Transcript:
 
     def save(self, folder: Path) -> None:
         """Write a safetensors file per tap and round (and sum of a round) into `folder`, each whole or not at all."""
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # single uploads, under their users' numbers
         for tap in self.taps:
             earlier = Counter[int]()
             for seen in self.joined(tap):

@@ -167,7 +167,7 @@ def write_claims(folder: Path, result: "RunResult", population: int) -> None:
 
     config = result.config
     ledger = Ledger.resume(config.privacy, population, folder / CHARGES, run=config.digest())
-    write_json(folder / LEDGER, ledger.state() | {"notices": list(ledger.notices)})
+    write_json(folder / LEDGER, ledger.state() | {"notices": list(ledger.notices)}, private=True)  # it names users
     write_json(folder / GUARANTEE, result.guarantee.model_dump(mode="json"))
 
 
@@ -203,13 +203,15 @@ def write_evaluation(
     write_json(folder / EVALUATION, content.model_dump(mode="json"))
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file, whole or not at all."""
-    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+def write_json(path: Path, content: Mapping[str, Any], *, private: bool = False) -> None:
+    """Write a JSON file, whole or not at all; a private one is for its owner alone."""
+    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n", private=private)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all."""
+def write_text(path: Path, text: str, *, private: bool = False) -> None:
+    """Write a text file, whole or not at all; a private one is for its owner alone."""
     partial = path.with_name(f"{path.name}.partial")
+    partial.unlink(missing_ok=True)
+    partial.touch(0o600 if private else 0o666)
     partial.write_bytes(text.encode())
     partial.replace(path)

@@ -8,6 +8,8 @@ Rules:
   has not opened the release, so a last line cut short is dropped and reported; other damage is refused.
 * Lines form a chain of digests (`hash_chain`), whose head is in every checkpoint: lines that were removed, edited,
   moved or rolled back are noticed and refused.
+* A line goes where the last one known ended: two processes that continue one ledger would release one query twice,
+  under noise of their own each, so the second to write is refused.
 * One cohort per round. A second one would be a way to compose queries outside one sampling event.
 * A resumed run repeats the rounds after its last checkpoint. The same query of the same run repeats the same
   noise (randomness is addressed), so it shows nothing new and is not counted twice. This holds for a
@@ -19,6 +21,7 @@ line. Participants are written as ranges of user numbers, `0-941,943`: exact, sh
 few. What had to be dropped stands in a text file next to it, `ledger.notices` for `ledger.jsonl`.
 """
 
+import fcntl
 import json
 import os
 from collections import Counter
@@ -118,6 +121,7 @@ class Ledger:
         self._tally = ParticipationCounts(population)
         self._accounts: Counter[Event] = Counter()
         self._latest: tuple[NDArray[Any], str] | None = None
+        self._size = 0
         if self.path is not None:
             if self.path.exists():
                 raise LedgerError(f"ledger {self.path} exists already: resume it, or choose another folder")
@@ -154,7 +158,7 @@ class Ledger:
             raise LedgerError(f"ledger {path} cannot be read ({error.strerror}): no run resumes without it") from error
         whole, newline, cut = content.rpartition(NEWLINE)
         ledger = cls(plan, population, run=run)
-        ledger.path = path
+        ledger.path, ledger._size = path, len(whole) + len(newline)
         if cut:
             ledger.notice = (
                 f"the last line of {path.name} was cut short ({len(cut)} bytes, after {whole.count(NEWLINE)} "
@@ -162,7 +166,7 @@ class Ledger:
             )
             _add_notice(_notices(path), ledger.notice)
             with path.open("r+b") as file:
-                file.truncate(len(whole) + len(newline))
+                file.truncate(ledger._size)
         ledger.notices = _read_notices(_notices(path))
         lines = whole.decode("utf-8", errors="replace").split("\n") if newline else []
         if not lines:
@@ -456,9 +460,18 @@ class Ledger:
             return
         line = text.encode() + NEWLINE
         try:
-            self.path.touch(0o600)  # it names users
-            with self.path.open("ab") as file:
-                size = file.tell()
+            if not self._size:
+                self.path.touch(0o600)  # it names users
+            # Not in a mode that makes the file: one that is gone must not begin anew.
+            with self.path.open("r+b") as file:
+                # Held until the file is closed: nobody writes between the look at its size and the line.
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if (size := os.fstat(file.fileno()).st_size) != self._size:
+                    raise LedgerError(
+                        f"ledger {self.path} has {size} bytes where {self._size} were known: another process writes it, "
+                        "and both would release the same queries; stop one of them, then resume"
+                    )
+                file.seek(size)
                 try:
                     file.write(line)
                     file.flush()
@@ -466,6 +479,7 @@ class Ledger:
                 except BaseException:
                     os.ftruncate(file.fileno(), size)
                     raise
+                self._size = size + len(line)
         except OSError as error:
             raise LedgerError(
                 f"ledger {self.path} cannot be written ({error.strerror}): nothing may be released uncharged"

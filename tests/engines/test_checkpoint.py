@@ -1,6 +1,7 @@
 """Checkpoints are swapped in whole: a kill while writing leaves the previous one."""
 
 import json
+import os
 
 import pytest
 import torch
@@ -111,3 +112,26 @@ def test_damage_is_named_in_one_sentence(tmp_path, damage):
     damage(folder)
     with pytest.raises(CheckpointError, match="is damaged"):
         Checkpoint.load(folder)
+
+
+def test_the_disk_has_a_checkpoint_before_the_previous_one_is_given_up(tmp_path, monkeypatch):
+    """A power cut keeps names without bytes where nobody waited for the disk."""
+    folder, done, really = tmp_path / "checkpoint", [], os.fsync
+
+    def synced(descriptor):
+        done.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        really(descriptor)
+
+    def renamed(self, target, rename=type(folder).rename):
+        done.append((str(self), str(target)))
+        return rename(self, target)
+
+    checkpoint(2).save(folder)
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(type(folder), "rename", renamed)
+    checkpoint(4).save(folder)
+    new, old = f"{folder}.new", f"{folder}.old"
+    *files, aside, swapped, parent = done
+    names = ("server.safetensors", "clients.safetensors", "progress.json")
+    assert {*files} == {new, *(f"{new}/{name}" for name in names)}
+    assert (aside, swapped, parent) == ((str(folder), old), (new, str(folder)), str(tmp_path))

@@ -406,3 +406,37 @@ def test_an_edited_ledger_file_names_nobody_beyond_the_population(tmp_path):
     path.write_text(f"{header}\n{forged}\n")
     with pytest.raises(LedgerError, match=r"longer than any of 6 users"):
         Ledger.resume(PLAN, USERS, path)
+
+
+@pytest.mark.parametrize("same_noise", [True, False])
+def test_two_processes_cannot_both_continue_a_ledger(tmp_path, same_noise):
+    path = tmp_path / "ledger.jsonl"
+    charge(Ledger(PLAN, USERS, path), 0)
+    first, second = (Ledger.resume(PLAN, USERS, path, same_noise=same_noise) for _ in range(2))
+    charge(first, 1)
+    kept = path.read_bytes()
+    with pytest.raises(LedgerError, match="another process writes it"):
+        charge(second, 1)
+    assert len(second.entries) == 1
+    assert path.read_bytes() == kept
+    charge(first, 2)
+    assert len(Ledger.resume(PLAN, USERS, path).entries) == 3
+
+
+def test_two_processes_cannot_both_begin_a_ledger(tmp_path, monkeypatch):
+    path = tmp_path / "ledger.jsonl"
+    with monkeypatch.context() as before:
+        before.setattr(type(path), "exists", lambda self: False)  # both look before either writes
+        Ledger(PLAN, USERS, path)
+        with pytest.raises(LedgerError, match="another process writes it"):
+            Ledger(PLAN, USERS, path)
+
+
+def test_a_ledger_that_was_taken_away_is_not_begun_anew(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(PLAN, USERS, path)
+    charge(ledger, 0)
+    path.unlink()
+    with pytest.raises(LedgerError, match="cannot be written"):
+        charge(ledger, 1)
+    assert not path.exists()
