@@ -63,6 +63,12 @@ class Setting:
         """Epsilon in words."""
         return "none" if self.epsilon == float("inf") else f"epsilon {self.epsilon:.0f}"
 
+    @property
+    def label(self) -> str:
+        """The mechanism, told apart from the others of its system."""
+        row = f" ({STAGES[self.stage]} for one view's row)" if self.mechanism.endswith("response") else ""
+        return self.mechanism + row
+
 
 def popularity() -> float:
     """NDCG@10 of recommending what is popular."""
@@ -107,8 +113,7 @@ def audited() -> list[str]:
     rows = [
         [
             NAMES.get(one.system, one.system),
-            one.mechanism
-            + (f" ({STAGES[one.stage]} for one view's row)" if one.mechanism.endswith("response") else ""),
+            one.label,
             one.guarantee,
             figure(one.ndcg, 3),
             f"{100 * (one.ndcg / base - 1):+.0f} %",

@@ -20,7 +20,7 @@ from functools import cache
 from typing import Any
 
 from benchmarks.figures import figure
-from benchmarks.five_tables import STAGES, popularity, settings
+from benchmarks.five_tables import popularity, settings
 from benchmarks.harness import RESULTS, ROOT, results
 from benchmarks.markdown import table
 from benchmarks.quality import defaults
@@ -245,8 +245,8 @@ def mechanisms(name: str) -> list[str]:
     base = popularity()
     rows = [
         [
-            one.mechanism,
-            STAGES[one.stage] if one.stage < 2 else one.guarantee,
+            one.label,
+            one.guarantee,
             f"{figure(one.auc, 2)} / {figure(one.auc - one.excess, 2)}",
             one.attack,
             f"{100 * (one.ndcg / base - 1):+.0f} %",

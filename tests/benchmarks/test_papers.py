@@ -212,3 +212,11 @@ def test_where_another_data_set_stands_in_the_rows_of_the_paper_say_so(monkeypat
     rows = [line for line in paper_tables.numbers("dfmr") if line.startswith("| ML10M |")]
     assert len(rows) == 7
     assert all(row.endswith("| MovieLens-100K in its place |") for row in rows)
+
+
+@pytest.mark.parametrize("paper", paper_tables.PAPERS)
+def test_the_mechanisms_of_a_paper_are_told_apart_and_promise_no_more_than_they_keep(paper: str) -> None:
+    rows = [line.split(" | ") for line in paper_tables.mechanisms(paper) if line.startswith("| ")][1:]
+    names = [row[0] for row in rows if not row[0].startswith("|---")]
+    assert len(names) == len(set(zip(names, (row[1] for row in rows), strict=True)))
+    assert {row[1] for row in rows} <= {"none", "epsilon 8", "epsilon 1"}
