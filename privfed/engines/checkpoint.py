@@ -1,8 +1,9 @@
 """Checkpoints: everything a killed run needs to continue to a bit-identical result.
 
-There is no generator state: randomness is addressed. A checkpoint is a folder that is swapped in whole once the disk has
-all of it, so a kill or a power cut leaves the previous one. Private tensors are written, and where they live in files read again, range by
-range: a checkpoint looks the same wherever they live, and none of them has to fit into memory for it.
+There is no generator state: randomness is addressed. A checkpoint is a folder that is swapped in whole once the disk
+has all of it, so a kill or a power cut leaves the previous one. Private tensors are written, and where they live in
+files read again, range by range: a checkpoint looks the same wherever they live, and none of them has to fit into
+memory for it.
 """
 
 import json

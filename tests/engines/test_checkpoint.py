@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -116,19 +117,19 @@ def test_damage_is_named_in_one_sentence(tmp_path, damage):
 
 def test_the_disk_has_a_checkpoint_before_the_previous_one_is_given_up(tmp_path, monkeypatch):
     """A power cut keeps names without bytes where nobody waited for the disk."""
-    folder, done, really = tmp_path / "checkpoint", [], os.fsync
+    folder, done, really, rename = tmp_path / "checkpoint", [], os.fsync, Path.rename
 
     def synced(descriptor):
-        done.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        done.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
         really(descriptor)
 
-    def renamed(self, target, rename=type(folder).rename):
+    def renamed(self, target):
         done.append((str(self), str(target)))
         return rename(self, target)
 
     checkpoint(2).save(folder)
     monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(type(folder), "rename", renamed)
+    monkeypatch.setattr(Path, "rename", renamed)
     checkpoint(4).save(folder)
     new, old = f"{folder}.new", f"{folder}.old"
     *files, aside, swapped, parent = done

@@ -117,7 +117,9 @@ def test_a_planned_cohort_is_one_release_of_all_its_queries():
     seen = planned(plan, [FIRST, SECOND], **SHAPE)
     # A share s of the squared clip norm under noise z is a squared distance of s / z^2; those of a cohort add up.
     usual = 2 * (0.2 + 0.5) / 4
-    assert squared_distances(seen) == {0.4: {round(usual, 9): 3, round(usual + 3 * 0.2 / 4, 9): 1, round(0.3 / 4, 9): 1}}
+    assert squared_distances(seen) == {
+        0.4: {round(usual, 9): 3, round(usual + 3 * 0.2 / 4, 9): 1, round(0.3 / 4, 9): 1}
+    }
     assert (seen.uploads, seen.rounds, seen.reasons) == (4 * 2 * 2 + 3 + 3, 4 + 1, ())
 
 
@@ -132,7 +134,9 @@ def test_every_planned_query_counts_where_nothing_amplifies(trust):
 
 
 def test_a_plan_whose_cohorts_hide_nobody_amplifies_nothing():
-    visible = "distributed-gaussian:clip_norm=1,noise_multiplier=2,n_min_honest=4,sampling.kind=poisson,sampling.rate=0.4"
+    visible = (
+        "distributed-gaussian:clip_norm=1,noise_multiplier=2,n_min_honest=4,sampling.kind=poisson,sampling.rate=0.4"
+    )
     for words in (visible, "local-gaussian:clip_norm=1,noise_multiplier=2,sampling.kind=poisson,sampling.rate=0.4"):
         seen = planned(PrivacyPlan.parse(words), [SECOND], population=8, rounds=5)
         assert [(release.rate, release.count) for release in seen.releases] == [(None, 5)]

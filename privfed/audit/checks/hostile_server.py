@@ -16,7 +16,7 @@ import copy
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from privfed.audit.checks.added_noise import amounts, of_sums, repeats
 from privfed.audit.checks.neighbours import only
 from privfed.audit.checks.transcript_ledger import min_members
 from privfed.audit.report.records import Check
-from privfed.contracts import Block, refreshes_of, share_of
+from privfed.contracts import Block, Schema, refreshes_of, share_of
 from privfed.engines import device_training
 from privfed.engines.simulation import Simulation
 from privfed.engines.witness import Witness, flat_rows
@@ -208,12 +208,16 @@ class _Asker:
     query: HonestQuery
     messages: Mapping[str, Message]
     single: bool
+    schema: Schema = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.schema = self.query.schema
 
     def round(self, federation: Federation, t: int) -> None:
         """One query."""
         cohort = federation.sample_cohort(t)
         ask = federation.collect if self.single else federation.aggregate
-        ask(self.query.step, cohort, [*self.messages.values()][t - 1], self.query.schema)
+        ask(self.query.step, cohort, [*self.messages.values()][t - 1], self.schema)
 
     def public(self) -> Message:
         """Nothing."""
