@@ -96,8 +96,8 @@ def audit(
 ) -> None:
     """Train every method behind every plan, attack what the server saw, and write one report.
 
-    Without a question of your own it compares GPFedRec as published, the same behind local noise, and private-gram at
-    epsilon 8 and 1. Popularity is always there.
+    By default it compares GPFedRec as published, the same behind local noise, and private-gram at epsilon 8 and 1.
+    Popularity is always included.
 
     Writes report.json, runs.csv, index.html and charts/ to --out. The exit code is 1 when the numbers
     contradict a claim, or a threshold is broken. An audit that was stopped continues when the same command is

@@ -98,8 +98,8 @@ def run(
         bool,
         typer.Option(
             "--private-evaluation",
-            help="Measure quality by a noisy sum that epsilon covers, too, and show nothing exact; "
-            "--set evaluation.mu=0.05 says how much of the budget that takes.",
+            help="Measure quality by a noisy sum that epsilon covers too, and compute no exact metric; "
+            "--set evaluation.mu=0.05 sets how much of the budget it takes (in mu).",
         ),
     ] = False,
     start_from: Annotated[
@@ -127,8 +127,8 @@ def run(
 ) -> None:
     """Train METHOD behind a privacy plan; write metrics, ledger, guarantee, checkpoint and taps to --out.
 
-    Before training it says what the run will cost in privacy, bytes and time; at the end how good it is beside
-    popularity (where ratings are predicted, beside their means), and what is guaranteed.
+    Before training it says what the run will cost in privacy, bytes and time; at the end, how good it is compared with
+    popularity (for predicted ratings, with their means) and what is guaranteed.
     """
     early.refuse_unknown([method] if method else [], data, [privacy] if privacy else [], protocol)
     _refuse_flags(out, resume=resume, epsilon=epsilon, tiers=tiers)
