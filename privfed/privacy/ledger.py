@@ -468,8 +468,8 @@ class Ledger:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 if (size := os.fstat(file.fileno()).st_size) != self._size:
                     raise LedgerError(
-                        f"ledger {self.path} has {size} bytes where {self._size} were known: another process writes "
-                        "it, and both would release the same queries; stop one of them, then resume"
+                        f"ledger {self.path} has {size} bytes and had {self._size}: another process writes it, and "
+                        "both would release the same queries; stop one, then resume"
                     )
                 file.seek(size)
                 try:

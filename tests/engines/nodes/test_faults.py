@@ -17,7 +17,7 @@ from privfed.engines.nodes.policy import Policy
 from privfed.engines.nodes.run import train
 from privfed.engines.simulation import Simulation, TooFewClientsError
 from privfed.experiment import Experiment
-from privfed.privacy import Ledger
+from privfed.privacy import Ledger, LedgerError
 from privfed.privacy.user_ranges import from_ranges
 from secure_agg.masking import Identity
 
@@ -216,6 +216,30 @@ def test_with_keys_of_their_own_nodes_open_a_query_once(
     trained = f.train()
     assert trained.traffic.aborted_rounds == 1
     assert [entry.round for entry in trained.ledger.entries] == [0, 1, 2]
+
+
+def test_two_servers_in_one_folder_release_no_query_twice(federation: Callable[..., Any]) -> None:
+    f = federation(
+        "feddae", "central-gaussian:clip_norm=1,noise_multiplier=1", nodes=3, rounds=2, checkpoint_every=5, seeded=False
+    )
+
+    class Overtaken(InProcess):
+        """Another server trains in the same folder, with noise of its own, while the first one waits."""
+
+        second: Any = None
+
+        def exchange(self, stage: str, requests: Any, timeout: float) -> Any:
+            replies = super().exchange(stage, requests, timeout)
+            if stage == "train.clear" and self.second is None:
+                self.second = f.train()
+            return replies
+
+    transport = Overtaken(f.nodes)
+    with pytest.raises(LedgerError, match="another process writes it"):
+        f.train(transport)
+    # The first began the first round, so the second had to leave it out.
+    assert transport.second.traffic.aborted_rounds == 1
+    assert [line.split('"round"')[1][:3] for line in f.ledger_lines()[-2:]] == [":0,", ":1,"]
 
 
 def test_nodes_that_missed_a_query_sit_out_the_cohort(federation: Callable[..., Any]) -> None:
