@@ -50,6 +50,7 @@ import numpy as np
 from privfed.privacy.closed_forms import gaussian_epsilon
 from privfed.privacy.epsilon import MIN_DELTA
 from privfed.privacy.errors import AccountingError
+from privfed.privacy.loss_distributions import MANY_RELEASES, composed, gaussian_losses
 from secure_agg.noise import NoiseEvent
 from secure_agg.noise.gaussian_limit import epsilon_near_gaussian
 from secure_agg.noise.rdp import ORDERS, epsilon_from_rdp
@@ -74,8 +75,11 @@ _UNDERFLOWS = 700.0
 _SLACK = 1e-4
 # Grid steps in the root mean square loss of unsampled Gaussian releases.
 _STEPS_PER_LOSS = 1000.0
-# Points that the loss of a single release may take on the grid.
-_GRID_POINTS = 2e7
+# Points that the loss of a single release may take on the grid, without sampling and with; no distribution of twice as
+# many is built.
+_GRID_POINTS, _SAMPLED_POINTS = 2e7, 2e5
+# Grid steps in the root mean square loss of many thousands of releases together.
+_STEPS_PER_RUN = 2e4
 # Half-width of PRV's interval for epsilon; its upper end may lie the whole width, `_PRV_WINDOW`, above PLD.
 _PRV_ERROR = 0.01
 _PRV_WINDOW = 0.02
@@ -271,6 +275,10 @@ def _pure(leaves: tuple[tuple[Any, int], ...]) -> list[tuple[float, int]]:
     return [(1.0 / leaf.noise_multiplier, n) for leaf, n in leaves if _is_laplace(leaf)]
 
 
+def _is_sampled(leaf: Any) -> bool:
+    return isinstance(leaf, dp_accounting().PoissonSampledDpEvent)
+
+
 def _is_laplace(leaf: Any) -> bool:
     return isinstance(leaf, dp_accounting().LaplaceDpEvent)
 
@@ -348,8 +356,37 @@ def _finite(epsilon: float, accountant: str, delta: float) -> float:
 
 
 def pld_epsilon(leaves: tuple[tuple[Any, int], ...], delta: float, grid: float) -> float:
-    """Epsilon by privacy loss distributions on a grid of this spacing; inf where they give out."""
-    return _compose(dp_accounting().pld.PLDAccountant(value_discretization_interval=grid), leaves, delta)
+    """Epsilon by privacy loss distributions on a grid of this spacing; inf where they give out or would take long."""
+    if any(widest(leaf) / grid > 2 * (_SAMPLED_POINTS if _is_sampled(leaf) else _GRID_POINTS) for leaf, _ in leaves):
+        return math.inf
+    return _compose(_Losses(grid), leaves, delta)
+
+
+class _Losses:
+    """The interface of dp-accounting's `PLDAccountant`, with composition whose work is bounded."""
+
+    def __init__(self, grid: float) -> None:
+        self._grid = grid
+        self._whole: Any = None
+
+    def compose(self, leaf: Any, count: int) -> None:
+        losses = self._losses(leaf, count)
+        self._whole = losses if self._whole is None else self._whole.compose(losses)
+
+    def get_epsilon(self, delta: float) -> float:
+        return float(self._whole.get_epsilon_for_delta(delta))
+
+    def _losses(self, leaf: Any, count: int) -> Any:
+        dp = dp_accounting()
+        known, points = dp.pld.privacy_loss_distribution, widest(leaf) / self._grid
+        if _is_sampled(leaf):
+            one = gaussian_losses(leaf.event.noise_multiplier, leaf.sampling_probability, self._grid)
+            return composed(one, count, points)
+        if _is_laplace(leaf):
+            one = known.from_laplace_mechanism(leaf.noise_multiplier, value_discretization_interval=self._grid)
+            return composed(one, count, points)
+        together = leaf.noise_multiplier / math.sqrt(count)
+        return known.from_gaussian_mechanism(together, value_discretization_interval=self._grid)
 
 
 def rdp_epsilon(leaves: tuple[tuple[Any, int], ...], delta: float, *, sampled: bool) -> float:
@@ -379,13 +416,36 @@ def _grid(leaves: tuple[tuple[Any, int], ...], size: float) -> float:
     single: float = min(
         getattr(leaf, "sampling_probability", 1.0) / z for (leaf, _), z in zip(leaves, noise, strict=True)
     )
-    # The loss of a Gaussian release is N(1 / (2 z^2), 1 / z^2): its mean and six deviations.
-    widest = (0.5 / min(noise) + 6.0) / min(noise)
-    step = min(max(1e-4, size / 2e5), max(single / 50.0, size / 2e6, widest / _GRID_POINTS), 0.05)
-    if not _unsampled_gaussians(leaves):
-        return float(step)
-    typical = _distance([(leaf.noise_multiplier, n) for leaf, n in leaves]) / math.sqrt(sum(n for _, n in leaves))
-    return float(min(max(step, typical / _STEPS_PER_LOSS), 0.05))
+    finest = max(widest(leaf) / (_SAMPLED_POINTS if _is_sampled(leaf) else _GRID_POINTS) for leaf, _ in leaves)
+    step = max(min(max(1e-4, size / 2e5), max(single / 50.0, size / 2e6)), finest)
+    releases = sum(n for _, n in leaves)
+    if _unsampled_gaussians(leaves):
+        together = _distance([(leaf.noise_multiplier, n) for leaf, n in leaves])
+        step = max(step, together / math.sqrt(releases) / _STEPS_PER_LOSS)
+    elif releases > MANY_RELEASES:
+        together = math.hypot(*(math.sqrt(n) * _typical(leaf) for leaf, n in leaves))
+    if releases > MANY_RELEASES:
+        step = max(step, together / _STEPS_PER_RUN)
+    return float(min(step, 0.05))
+
+
+def widest(leaf: Any) -> float:
+    """How far from 0 the loss of one release may be: of a Gaussian one, N(1 / (2 z^2), 1 / z^2), six deviations."""
+    noise: float = getattr(leaf, "event", leaf).noise_multiplier
+    if _is_laplace(leaf):
+        return 1.0 / noise
+    whole = (0.5 / noise + 6.0) / noise
+    if not _is_sampled(leaf):
+        return whole
+    # log(1 - q + q e^whole), which e^whole does not overflow.
+    return float(np.logaddexp(math.log1p(-leaf.sampling_probability), math.log(leaf.sampling_probability) + whole))
+
+
+def _typical(leaf: Any) -> float:
+    """About the root mean square loss of one release."""
+    noise: float = getattr(leaf, "event", leaf).noise_multiplier
+    rate: float = getattr(leaf, "sampling_probability", 1.0)
+    return min(rate * math.sqrt(math.expm1(min(noise**-2, 700.0))), 1.0 / noise)
 
 
 def _prv_points(leaves: tuple[tuple[Any, int], ...], size: float, delta: float) -> float:

@@ -6,7 +6,8 @@ inclusion of probability `rate`, so `rounds` releases are `rounds` Poisson-sampl
 
 A plan does not need the ledger's last digit. Searching, and budgets that are not `thorough`, use the same accountant
 (privacy loss distributions, PLD) on a coarser grid, which can only make epsilon larger: by about one part in 10,000,
-and by up to one in 100 where millions of rounds meet tiny rates. A `thorough` budget is what the ledger would claim,
+and by up to one in 100 where millions of rounds meet tiny rates. Beyond ten million sampled rounds, or where a grid
+would take seconds, the looser bound (RDP) is the answer. A `thorough` budget is what the ledger would claim,
 with one check more: Opacus' PRV, which loads torch, or the closed form where nobody is sampled.
 
 With rate = 1 all rounds together are one Gaussian mechanism of multiplier z / sqrt(rounds), whose delta is known in
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 import scipy
 from pydantic import BaseModel, ConfigDict
 
-from privfed.privacy.accounting import PLD, account, at_most, looser_bounds, pld_epsilon
+from privfed.privacy.accounting import PLD, account, at_most, looser_bounds, pld_epsilon, widest
 from privfed.privacy.closed_forms import gaussian_delta
 from privfed.privacy.composition import Composition, Releases
 from privfed.privacy.epsilon import MIN_DELTA
@@ -37,8 +38,8 @@ MAX_EPSILON = 500.0
 
 _HOPELESS = 2e4
 _POINTS_PER_LOSS = 60.0
-_POINTS_PER_RUN = 5e3
-_POINTS_AT_MOST = 2e5
+_POINTS_PER_RUN = 2e4
+_POINTS_AT_MOST = 2e4
 _COARSEST_GRID = 0.05
 _SLACK = 1e-3
 _DIGITS = 4
@@ -128,6 +129,12 @@ def solve_gaussian(
         raise PlanError(
             f"epsilon = {epsilon:g} is not allowed: a total above {MAX_EPSILON:,.0f} protects nothing, so ask for "
             "less, or use no noise and say so"
+        )
+    taking_part = -math.expm1(rounds * math.log1p(-rate)) if rate < 1.0 else 1.0
+    if taking_part <= delta:
+        raise PlanError(
+            f"delta = {delta:g} needs no noise for any epsilon: a user takes part in {rounds:,} rounds at rate "
+            f"{rate:g} at all with probability {taking_part:.2g}, which delta excuses; choose a delta below that"
         )
     root = _root(epsilon, rounds, rate, delta)
     enough = _four_digits(root, ROUND_CEILING)
@@ -223,10 +230,10 @@ def _coarsely(noise_multiplier: float, rounds: int, rate: float, delta: float) -
     if rate == 1.0:
         noise_multiplier, rounds = noise_multiplier / math.sqrt(rounds), 1
     spread = min(rate * math.sqrt(math.expm1(min(noise_multiplier**-2, 700.0))), 1.0 / noise_multiplier)
-    widest = 0.5 / noise_multiplier**2 + 3.0 / noise_multiplier
-    grid = max(spread / _POINTS_PER_LOSS, spread * math.sqrt(rounds) / _POINTS_PER_RUN, widest / _POINTS_AT_MOST)
-    grid = min(grid, _COARSEST_GRID)
-    return pld_epsilon(((_event(noise_multiplier, 1, rate).event, rounds),), delta, grid)
+    release = _event(noise_multiplier, 1, rate).event
+    finest = widest(release) / _POINTS_AT_MOST
+    grid = min(max(spread / _POINTS_PER_LOSS, spread * math.sqrt(rounds) / _POINTS_PER_RUN, finest), _COARSEST_GRID)
+    return pld_epsilon(((release, rounds),), delta, grid)
 
 
 @lru_cache(maxsize=256)

@@ -27,18 +27,23 @@ servers run: devices mix, so that noise is fresh in every sum and can be added i
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Float64
 
 from privfed.contracts import RunningTotals, square_root
+from privfed.privacy.closed_forms import gaussian_epsilon
 from privfed.privacy.errors import PlanError
-from privfed.privacy.gaussian_budget import gaussian_budget, solve_gaussian
+from privfed.privacy.gaussian_budget import solve_gaussian
 
 Noise = Literal["increments", "tree", "square_root"]
 """How the noise of running totals is made: for each increment by itself, for the nodes of a binary tree, or correlated
 by the square root of the prefix matrix."""
+
+MOST_REFRESHES = 10_000
+"""Releases of a year that are listed one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +78,20 @@ def year(epsilon: float, delta: float, refreshes: int, kept: float = 1.0) -> tup
         PlanError: a value out of range.
     """
     _count(refreshes)
+    if refreshes > MOST_REFRESHES:
+        raise PlanError(
+            f"refreshes = {refreshes:,} is not allowed: a year of at most {MOST_REFRESHES:,} releases is listed one "
+            "by one; for more of them, `privfed budget gaussian --rounds` gives the noise and the total"
+        )
     if not 0 <= kept <= 1:
         raise PlanError(f"kept = {kept!r} is not allowed: it is the part of a release that stays true, from 0 to 1")
     z = solve_gaussian(epsilon, refreshes, 1.0, delta, thorough=False).budget.noise_multiplier
-    releases = []
-    for number in range(1, refreshes + 1):
-        total = gaussian_budget(z, number, 1.0, delta, thorough=False).epsilon
-        held = [kept ** (number - earlier) for earlier in range(1, number + 1)]
-        releases.append(Refresh(number, z, 1 / z, total, pooled_mu(1 / z, held)))
-    return tuple(releases)
+    # Of a part s that stays true, 1 + s^2 + s^4 + ... of the releases so far is worth something now.
+    worth = accumulate(range(1, refreshes), lambda held, _: 1 + kept**2 * held, initial=1.0)
+    return tuple(
+        Refresh(number, z, 1 / z, gaussian_epsilon(math.sqrt(number) / z, delta), math.sqrt(held) / z)
+        for number, held in enumerate(worth, start=1)
+    )
 
 
 def pooled_mu(mu: float, held: Sequence[float]) -> float:
