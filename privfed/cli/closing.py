@@ -4,12 +4,11 @@ import math
 from pathlib import Path
 
 from privfed.audit.report import formatting
+from privfed.audit.report.grades import guarantee_words
 from privfed.cli.show import synthetic_mark
 from privfed.evaluation import EvaluationResult, difference
 from privfed.experiment import RunResult
 from privfed.setup.controls import NOTHING_SENT, SILENT
-
-_GRADES = ((1.0, "strong"), (3.0, "moderate"), (10.0, "weak"))
 
 
 def closing_lines(name: str, result: RunResult, popular: EvaluationResult | None, *, synthetic: bool) -> list[str]:
@@ -89,8 +88,8 @@ def _privacy(result: RunResult) -> str:
         return f"Privacy: {NOTHING_SENT}."
     if math.isinf(claim.epsilon):
         return "Privacy: no guarantee (epsilon is infinite)."
-    grade = next((word for most, word in _GRADES if claim.epsilon <= most), "no meaningful")
+    words = guarantee_words(claim.epsilon, claim.delta, result.test.n_users)
     unit = formatting.named(formatting.UNITS, claim.unit)
     trust = formatting.named(formatting.TRUST, claim.trust)
     chosen = f"; by what each person chose: {formatting.tiers(claim.tiers)}" if claim.tiers else ""
-    return f"Privacy: epsilon {claim.epsilon:.3g} for {unit}, a {grade} guarantee; trusts {trust}{chosen}."
+    return f"Privacy: epsilon {claim.epsilon:.3g} for {unit}, {words}; trusts {trust}{chosen}."

@@ -62,7 +62,7 @@ def _deltas(
     unsampled = sign * np.log1p(np.expm1(sign * epsilons[inside]) / rate)
     cutoffs = -0.5 * sign - unsampled * noise_multiplier**2
     deltas[inside] = loss.mu_upper_cdf(cutoffs) - np.exp(epsilons[inside] + loss.mu_lower_log_cdf(cutoffs))
-    return deltas.clip(0.0, 1.0)
+    return np.asarray(np.clip(deltas, 0.0, 1.0))
 
 
 def composed(losses: Any, count: int, points: float) -> Any:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from privfed.audit.report.grades import grade, odds_sentence, suspicion_after
+from privfed.audit.report.grades import grade, guarantee_words, odds_sentence, suspicion_after
 from privfed.audit.report.names import short_names
 from privfed.audit.report.records import AuditReport, Run
 from privfed.audit.report.thresholds import NAMES, Threshold, ThresholdError, ThresholdPolicy
@@ -18,17 +18,25 @@ from privfed.audit.report.verdict import verdict
     [(0.0, "strong", 1), (1.0, "strong", 3), (3.0, "moderate", 17), (8.0, "weak", 97), (10.0, "weak", 100)],
 )
 def test_grades_and_odds(epsilon: float, word: str, after: int) -> None:
-    assert grade(epsilon) == word
+    assert grade(epsilon, 1e-5) == word
     assert suspicion_after(epsilon) == after
     prior = 0.01 / 0.99 * math.exp(epsilon)
     assert suspicion_after(epsilon) >= 100 * prior / (1 + prior) > suspicion_after(epsilon) - 1
-    assert odds_sentence(epsilon) == f"a suspicion of 1 in 100 grows to at most {after} in 100"
+    assert odds_sentence(epsilon, 1e-5) == f"a suspicion of 1 in 100 grows to at most {after} in 100"
 
 
 @pytest.mark.parametrize("epsilon", [10.1, 68.3, math.inf])
 def test_nothing_above_ten_is_called_a_guarantee(epsilon: float) -> None:
-    assert grade(epsilon) == "none"
-    assert "nothing" in odds_sentence(epsilon)
+    assert grade(epsilon, 1e-5) == "none"
+    assert "nothing" in odds_sentence(epsilon, 1e-5)
+
+
+@pytest.mark.parametrize(("delta", "users"), [(0.466, 2), (0.011, 0), (1e-3, 1000), (1e-5, 10**6)])
+def test_a_delta_that_excuses_everything_is_no_guarantee(delta: float, users: int) -> None:
+    assert grade(0.5, delta, users) == "none"
+    assert guarantee_words(0.5, delta, users) == "no meaningful guarantee (delta is too large)"
+    assert "nothing" in odds_sentence(0.5, delta, users)
+    assert grade(0.5, min(delta, 0.5 / max(users, 50)), users) == "strong"
 
 
 def run(make: SimpleNamespace, number: int, epsilon: float, ndcg: float, method: str = "gpfedrec") -> Run:

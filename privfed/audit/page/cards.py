@@ -6,7 +6,7 @@ from typing import Any
 from privfed.audit.page.charts import colour_of, method_shapes
 from privfed.audit.report import formatting
 from privfed.audit.report.aggregates import grouped
-from privfed.audit.report.grades import grade
+from privfed.audit.report.grades import delta_excuses, grade
 from privfed.audit.report.headline import protected_cells
 from privfed.audit.report.records import AuditReport, Cell, GuaranteeRow
 from privfed.audit.report.statements import shared_caveats
@@ -67,7 +67,9 @@ def _notes(claim: GuaranteeRow, said_elsewhere: list[str]) -> list[str]:
 def _epsilon_note(claim: GuaranteeRow) -> str:
     if not claim.finite:
         return "no guarantee"
-    word = grade(claim.epsilon)
+    word = grade(claim.epsilon, claim.delta)
+    if delta_excuses(claim.delta):
+        return "delta is too large for it to mean anything"
     return "too large to mean anything" if word == "none" else f"a {word} guarantee"
 
 

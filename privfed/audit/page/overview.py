@@ -4,7 +4,7 @@ from typing import Any
 
 from privfed.audit.page import dots
 from privfed.audit.report import formatting
-from privfed.audit.report.grades import GRADES, grade, odds_sentence, suspicion_after
+from privfed.audit.report.grades import GRADES, MOST_DELTA, grade, odds_sentence, suspicion_after
 from privfed.audit.report.names import mechanism_name
 from privfed.audit.report.records import AuditReport, Cell, GuaranteeRow, Headline, ObserverRow
 from privfed.audit.report.verdict import GROUPS, Verdict, VerdictRow
@@ -59,7 +59,10 @@ def legend() -> list[tuple[str, str]]:
         span = f"ε up to {most:g}." if not before else f"ε above {before:g}, up to {most:g}."
         said.append((word, f"{span} A suspicion of 1 in 100 grows to at most {suspicion_after(example)} in 100{at}."))
         before = most
-    return [*said, ("none", "ε above 10 or infinite. Nothing limits what a better attack will find.")]
+    return [
+        *said,
+        ("none", f"ε above 10 or infinite, or δ above {MOST_DELTA:g}. Nothing limits what a better attack will find."),
+    ]
 
 
 def picture_title(verdict: Verdict) -> str:
@@ -217,8 +220,8 @@ def _setting(report: AuditReport, row: VerdictRow, *, opened: bool) -> dict[str,
         f"leaks {cell.headline.leaks if cell.headline else 'not measured'}",
         "statements": statements,
         "observers": [_panel(one) for one in cell.observers],
-        "odds": _odds(cell.guarantee.epsilon),
-        "odds_sentence": formatting.capital(odds_sentence(cell.guarantee.epsilon)),
+        "odds": _odds(cell.guarantee.epsilon, cell.guarantee.delta),
+        "odds_sentence": formatting.capital(odds_sentence(cell.guarantee.epsilon, cell.guarantee.delta)),
         "costs": _costs(cell),
     }
 
@@ -252,15 +255,15 @@ def _protocol(headline: Headline) -> str:
     )
 
 
-def _odds(epsilon: float) -> list[dict[str, Any]]:
+def _odds(epsilon: float, delta: float) -> list[dict[str, Any]]:
     """Strips of a suspicion before and after."""
     before = {"words": "Suspicion before", "strip": dots.strip([("d-now", 1), ("do", 99)]), "number": "1 in 100"}
-    if grade(epsilon) == "none":
+    if grade(epsilon, delta) == "none":
         return [before]
     rows = [before]
     for words, value in [(f"after, at most (ε = {formatting.epsilon(epsilon)})", epsilon), ("had it been ε = 1", 1.0)]:
         after = suspicion_after(value)
-        parts = [(f"d-{grade(value)}", after), ("do", 100 - after)]
+        parts = [(f"d-{grade(value, delta)}", after), ("do", 100 - after)]
         rows.append({"words": words, "strip": dots.strip(parts), "number": f"{after} in 100"})
     return rows if abs(epsilon - 1) > 1e-9 else rows[:2]
 

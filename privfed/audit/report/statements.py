@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from privfed.audit.report import formatting
 from privfed.audit.report.aggregates import SEEDS_FOR_AN_INTERVAL
 from privfed.audit.report.ceilings import too_weak_to_test
-from privfed.audit.report.grades import grade, odds_sentence
+from privfed.audit.report.grades import delta_excuses, grade, odds_sentence
 from privfed.audit.report.headline import (
     attribute_guess,
     inclusion_attack,
@@ -251,8 +251,11 @@ def _claim(guarantee: GuaranteeRow) -> tuple[str, str]:
         text += " This holds against a server that follows the protocol, as long as enough clients are honest."
     if guarantee.epsilon > WEAK_EPSILON:
         text += " That is a weak or vacuous promise: such a factor rules out next to nothing."
+    elif delta_excuses(guarantee.delta):
+        text += f" Its delta, {formatting.delta(guarantee.delta)}, is so large that this is no meaningful guarantee."
     else:
-        text += f" The guarantee is {grade(guarantee.epsilon)}: {odds_sentence(guarantee.epsilon)}."
+        word = grade(guarantee.epsilon, guarantee.delta)
+        text += f" The guarantee is {word}: {odds_sentence(guarantee.epsilon, guarantee.delta)}."
     detail = (
         f"Per {guarantee.per}, for {formatting.named(formatting.UNITS, guarantee.unit)}, except with probability "
         "delta = "

@@ -125,7 +125,7 @@ def _row(report: AuditReport, cell: Cell, name: str) -> VerdictRow:
     return VerdictRow(
         cell=cell,
         name=name,
-        grade=grade(cell.guarantee.epsilon),
+        grade=grade(cell.guarantee.epsilon, cell.guarantee.delta),
         utility=utility,
         popularity=popularity,
         gain=gain,

@@ -6,7 +6,7 @@ from typing import Any
 
 from privfed.audit.page import dots
 from privfed.audit.report import formatting
-from privfed.audit.report.grades import grade, odds_sentence, suspicion_after
+from privfed.audit.report.grades import delta_excuses, grade, guarantee_words, odds_sentence, suspicion_after
 from privfed.dossier.page.intervals import Lane, attack_lanes, quality_lanes
 from privfed.dossier.questions import Answer, Case, Question, Reply, Unknown
 from privfed.dossier.questions.wording import attack, bound_on_attacks, quality, small, verdict
@@ -51,7 +51,7 @@ def first_sentence(case: Case) -> str:
     if not own.finite:
         return f"Nothing is guaranteed to anybody: epsilon is infinite, because {own.reason_if_inf}."
     unit = formatting.named(formatting.UNITS, own.unit)
-    weight = {"none": "no meaningful guarantee"}.get(grade(own.epsilon), f"a {grade(own.epsilon)} guarantee")
+    weight = guarantee_words(own.epsilon, own.delta, _users(case))
     number = f"epsilon {formatting.epsilon(own.epsilon)} at delta {small(own.delta)}"
     return f"{formatting.capital(weight)} for {unit}: {number}."
 
@@ -62,10 +62,8 @@ def deck(case: Case) -> str:
     if not own.finite:
         return "Whoever sees an upload or the model may learn whatever it holds; no formal bound limits that."
     trust = formatting.named(formatting.TRUST, own.trust)
-    return (
-        f"Whatever somebody concludes from what was published, {odds_sentence(own.epsilon)}. This holds as long as one "
-        f"can trust {trust}."
-    )
+    odds = odds_sentence(own.epsilon, own.delta, _users(case))
+    return f"Whatever somebody concludes from what was published, {odds}. This holds as long as one can trust {trust}."
 
 
 def figures(case: Case) -> list[tuple[str, str, str]]:
@@ -80,17 +78,25 @@ def figures(case: Case) -> list[tuple[str, str, str]]:
     ]
 
 
+def _users(case: Case) -> int:
+    ledger = case.evidence.ledger
+    return ledger.value.population if ledger else 0
+
+
 def suspicion(case: Case) -> list[dict[str, Any]]:
     """What somebody suspects of a person before and after, as dots of a hundred."""
     own = case.evidence.guarantee.value
-    after = suspicion_after(own.epsilon) if own.finite else 100
-    kind = f"d-{grade(own.epsilon)}" if grade(own.epsilon) != "none" else "dx"
+    users = _users(case)
+    bounded = own.finite and not delta_excuses(own.delta, users)
+    after = suspicion_after(own.epsilon) if bounded else 100
+    word = grade(own.epsilon, own.delta, users)
+    kind = f"d-{word}" if word != "none" else "dx"
     return [
         {"words": "suspected before", "strip": dots.strip([("d-now", 1), ("do", 99)]), "number": "1 in 100"},
         {
             "words": "and after, at most",
             "strip": dots.strip([(kind, after), ("do", 100 - after)]),
-            "number": f"{after} in 100" if own.finite else "no limit",
+            "number": f"{after} in 100" if bounded else "no limit",
         },
     ]
 

@@ -2,7 +2,7 @@
 
 from privfed.audit.report import formatting
 from privfed.audit.report.ceilings import inclusion_auc_ceiling
-from privfed.audit.report.grades import grade, odds_sentence
+from privfed.audit.report.grades import guarantee_words, odds_sentence
 from privfed.audit.report.records import GuaranteeRow, Interval
 from privfed.dossier.evidence import Attack, Evidence, Utility
 
@@ -39,9 +39,8 @@ def meaning(one: GuaranteeRow) -> str:
     """What the bound does to a suspicion."""
     if not one.finite:
         return "Nothing limits what a better attack will find."
-    weight = {"none": "no meaningful"}.get(grade(one.epsilon), f"a {grade(one.epsilon)}")
-    odds = odds_sentence(one.epsilon)
-    return f"That is {weight} guarantee: {odds}, except with probability {small(one.delta)}."
+    odds = odds_sentence(one.epsilon, one.delta)
+    return f"That is {guarantee_words(one.epsilon, one.delta)}: {odds}, except with probability {small(one.delta)}."
 
 
 def attack(one: Attack) -> str:
