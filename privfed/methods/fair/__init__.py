@@ -29,7 +29,7 @@ from privfed.methods.fair.disclosure import FairDisclosure
 from privfed.methods.fair.memory import DeviceMemory, device_memory
 from privfed.methods.fair.published import AS_PUBLISHED
 from privfed.methods.fair.server import FairServer
-from privfed.methods.fair.training import NothingToDrawError, RatingsError
+from privfed.methods.fair.training import RatingsError
 from privfed.methods.method import Method, NegativeSampling, PlannedQuery, Training
 from privfed.methods.preset import PUBLISHED
 from privfed.methods.shared.warm_start import GramFactors, neural_factorisation
@@ -80,7 +80,6 @@ __all__ = [
     "FairClients",
     "FairConfig",
     "FairServer",
-    "NothingToDrawError",
     "RatingsError",
     "device_memory",
 ]

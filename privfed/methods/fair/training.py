@@ -25,10 +25,6 @@ class RatingsError(ValueError):
     """Ratings are to be predicted of data that have none."""
 
 
-class NothingToDrawError(ValueError):
-    """A user has taken every item, so there are no negatives."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ReceivedTables:
     """The item tables that devices of one tier downloaded.
@@ -85,7 +81,6 @@ class DeviceTraining:
 
     Raises:
         RatingsError: ratings are to be predicted and there are none.
-        NothingToDrawError: a user has no item left to draw as a negative.
     """
 
     def __init__(self, config: FairConfig, data: ClientData) -> None:
@@ -110,19 +105,17 @@ class DeviceTraining:
         self._laid_out: dict[tuple[TableSpace, ...], tuple[np.ndarray, np.ndarray]] = {}
 
     def _bar(self, excluded: Histories) -> None:
-        """Keep the items that are never negatives; they are the positives themselves where nothing else is barred."""
+        """Keep the items that are never negatives; they are the positives themselves where nothing else is barred.
+
+        Somebody with no item left to draw sits out.
+        """
         pairs = excluded.pairs(self.n_items)
         owners, barred = pairs // self.n_items, (pairs % self.n_items).astype(np.int32)
         counts = np.bincount(owners, minlength=excluded.n_users)
-        full = np.flatnonzero((self.counts > 0) & (counts >= self.n_items))
-        if len(full):
-            raise NothingToDrawError(
-                f"user {int(full[0])} has taken all {self.n_items} items, so there is none to draw as a negative: use "
-                f"a larger catalogue or leave the user out"
-            )
         # Both are sorted by (user, item), so equal sets are equal arrays and the second one need not be kept.
         if not np.array_equal(barred, self._items):
             self._barred_counts, self._barred_start, self._barred = counts, np.cumsum(counts) - counts, barred
+        self.counts = np.where(counts < self.n_items, self.counts, 0)
 
     def words_needed(self, users: Int64[np.ndarray, " clients"]) -> int:
         """Number of random words for the user with most interactions."""

@@ -1,5 +1,8 @@
 """Local training samples of implicit feedback: every positive with k distinct negatives, shuffled, in batches.
 
+Somebody with fewer than k items left to draw from trains with those there are, and with none sits out: one person's
+history stops nobody else's training, and changes nothing about it.
+
 Negatives are drawn without rejection and from addressed words, so a client's samples depend on nothing but its
 own key, history and round (NCF, WWW 2017, section 3.2 for the sampling scheme).
 """
@@ -76,10 +79,7 @@ class NegativeSampler:
     Args:
         positives: training items per user.
         excluded: items that may never be drawn as negatives (a superset of the positives).
-        negatives: distinct negatives per positive.
-
-    Raises:
-        ValueError: a user has too few items left to draw from.
+        negatives: distinct negatives per positive, as far as a user has that many items left.
     """
 
     def __init__(self, positives: Histories, excluded: Histories, negatives: int) -> None:
@@ -91,15 +91,9 @@ class NegativeSampler:
         counts = np.bincount(owners, minlength=excluded.n_users)
         start = np.cumsum(counts) - counts
         room = positives.n_items - counts
-        short = room[(positives.counts > 0) & (room < negatives)]
-        if len(short):
-            least = int(short.min())
-            raise ValueError(
-                f"{len(short)} of {positives.n_users} users have fewer than the {negatives} other items that negatives "
-                f"are drawn from, as few as {least} of {positives.n_items}: "
-                f"{f'set negatives to {least} at most' if least else 'leave them out'} or give a larger catalogue"
-            )
         self.room = placed(room)
+        # Negatives of each positive, by user.
+        self._each = placed(np.minimum(room, negatives))
         rank = np.arange(len(pairs)) - start[owners]
         self._stride = stride
         # barred[k] - k allowed items lie below barred[k]: ascending within a user, so one bisection over all users
@@ -108,10 +102,10 @@ class NegativeSampler:
         self._excluded_start = placed(start)
         self._start = placed(positives.indptr[:-1].copy())
         self._items = placed(positives.items)
-        self.positive_counts = placed(positives.counts)
+        self.positive_counts = placed(np.where(room > 0, positives.counts, 0))
 
     def words_needed(self, users: Int64[Tensor, " n"]) -> int:
-        """Random words per user: k per positive for the negatives, then k + 1 per positive for the shuffle."""
+        """Random words per user at most: k per positive for the negatives, then k + 1 per positive for the shuffle."""
         most = int(self.positive_counts[users].max()) if len(users) else 0
         return most * (2 * self.negatives + 1)
 
@@ -119,32 +113,34 @@ class NegativeSampler:
         """One epoch of samples for `users`, each client's drawn and shuffled by its own random integers."""
         if not self.room.is_cpu:
             return self.sample(users, placed(uints.astype(np.int64)))
-        counts = self.positive_counts[users] * (self.negatives + 1)
+        each = self._each[users]
+        counts = self.positive_counts[users] * (each + 1)
         total = int(counts.sum())
         owner, items, labels = np.empty(total, np.int64), np.empty(total, np.int64), np.empty(total, np.float32)
         _draw(
-            users.numpy(), uints, counts.numpy(), self.negatives, self._start.numpy(), self._items.numpy(),
+            users.numpy(), uints, counts.numpy(), each.numpy(), self._start.numpy(), self._items.numpy(),
             self.room.numpy(), self._excluded_start.numpy(), self._gaps.numpy(), self._stride, owner, items, labels,
         )  # fmt: skip
         return Samples(counts, torch.from_numpy(owner), torch.from_numpy(items), torch.from_numpy(labels))
 
     def sample(self, users: Int64[Tensor, " n"], uints: Int64[Tensor, "n w"]) -> Samples:
         """What `epoch` does on any device, step by step."""
-        k = self.negatives
-        count = self.positive_counts[users]
+        count, each = self.positive_counts[users], self._each[users]
         owner, rank = _ragged(count)
         positives = self._items[self._start[users][owner] + rank]
         negatives = self.unrank(users[owner], self._distinct(users[owner], owner, rank, uints))
-        # [positives, 1 + k].
-        items = torch.cat([positives.unsqueeze(1), negatives], 1).reshape(-1)
-        labels = torch.zeros(len(owner), k + 1)
+        # [positives, 1 + k], of which a user has as many columns as negatives.
+        drawn = torch.arange(self.negatives + 1) <= each[owner].unsqueeze(1)
+        items = torch.cat([positives.unsqueeze(1), negatives], 1)[drawn]
+        labels = torch.zeros(drawn.shape)
         labels[:, 0] = 1
-        owner, rank = _ragged(count * (k + 1))
-        shuffle = uints[owner, k * count[owner] + rank]
+        labels = labels[drawn]
+        owner, rank = _ragged(count * (each + 1))
+        shuffle = uints[owner, (each * count)[owner] + rank]
         # Sorted by client, then by a random word: a shuffle of every client at once. Stable, so that equal words,
         # too, come in one order everywhere.
         order = ((owner << 32) | shuffle).argsort(stable=True)
-        return Samples(count * (k + 1), owner, items[order], labels.view(-1)[order])
+        return Samples(count * (each + 1), owner, items[order], labels[order])
 
     def _distinct(
         self,
@@ -153,11 +149,14 @@ class NegativeSampler:
         rank: Int64[Tensor, " p"],
         words: Int64[Tensor, "n w"],
     ) -> Int64[Tensor, "p k"]:
-        """K distinct numbers below each user's room: draw j from the numbers not yet taken, in sorted order."""
-        room, columns = self.room[users], list[Tensor]()
+        """K distinct numbers below each user's room: draw j from the numbers not yet taken, in sorted order.
+
+        Columns beyond the user's negatives hold anything.
+        """
+        room, each, columns = self.room[users], self._each[users], list[Tensor]()
         for j in range(self.negatives):
             # word / 2^32 times what is left, as a shift; x then steps over each number taken, in ascending order.
-            x = (words[owner, rank * self.negatives + j] * (room - j)) >> 32
+            x = (words[owner, rank * each + each.clamp(max=j)] * (room - j).clamp(min=0)) >> 32
             if columns:
                 for taken in torch.stack(columns).sort(0).values:
                     x = x + (x >= taken)
@@ -201,7 +200,7 @@ def _draw(
     users: Int64[np.ndarray, " n"],
     words: UInt32[np.ndarray, "n w"],
     counts: Int64[np.ndarray, " n"],
-    negatives: int,
+    each: Int64[np.ndarray, " n"],
     start: Int64[np.ndarray, " users"],
     positives: Int64[np.ndarray, " pairs"],
     room: Int64[np.ndarray, " users"],
@@ -213,17 +212,18 @@ def _draw(
     labels: Float32[np.ndarray, " samples"],
 ) -> None:
     """Every client's draws and shuffle, one client after the other."""
-    most = counts.max() if len(counts) else 0
+    most, widest = (counts.max(), each.max()) if len(counts) else (0, 0)
     # Item and label of a sample before the shuffle, as one number; what it is sorted by; and scratch.
     drawn, keys, place = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(2 * most + 2, np.int64)
-    taken, below = np.empty(negatives, np.int64), np.empty(len(gaps) + 2, np.int64)
+    scratch, below = np.empty(widest, np.int64), np.empty(len(gaps) + 2, np.int64)
     barred = np.empty(len(gaps) + _STEPS, np.int64)
     first = 0
     for c in range(len(users)):
         user, count = users[c], counts[c]
         if count == 0:
             continue
-        pairs = count // (negatives + 1)
+        negatives = each[c]
+        pairs, taken = count // (negatives + 1), scratch[:negatives]
         own = positives[start[user] : start[user] + pairs]
         end = excluded_start[user + 1] if user + 1 < len(excluded_start) else len(gaps)
         _choose(words[c], own, room[user], gaps[excluded_start[user] : end], user * stride, taken, below, barred, drawn)

@@ -14,7 +14,7 @@ from privfed.experiment import Experiment
 from privfed.federation import Call, Streams
 from privfed.guards import ClientGuard
 from privfed.methods import ClientData, PublicInfo, method
-from privfed.methods.fair import METHOD, NothingToDrawError, RatingsError, device_memory
+from privfed.methods.fair import METHOD, RatingsError, device_memory
 from privfed.methods.fair.attack_surface import item_rows
 from privfed.methods.fair.message import PLACES
 from privfed.methods.fair.subspaces import CapacityError, group_tiers
@@ -206,9 +206,6 @@ def test_refused_data(small_split):
     positives = small_split.train
     with pytest.raises(RatingsError, match="have none"):
         METHOD.training.clients(config, ClientData(positives, positives), streams)
-    everything = Histories.from_pairs(np.zeros(70, np.int64), np.arange(70), positives.n_users, 70)
-    with pytest.raises(NothingToDrawError, match="user 0 has taken all 70 items"):
-        METHOD.training.clients(METHOD.config(), ClientData(positives, everything.union(positives)), streams)
     with pytest.raises(CapacityError, match="known on devices only"):
         Tiers.from_config(METHOD.config(assigned="activity"), 10, 70).levels_of(torch.arange(2))
     with pytest.raises(CapacityError, match="numbers at most 2147483647"):

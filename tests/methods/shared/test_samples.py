@@ -139,15 +139,26 @@ def test_rounds_draw_afresh():
     assert not draw(sampler, [0, 1, 2], 0).items.equal(draw(sampler, [0, 1, 2], 1).items)
 
 
-@pytest.mark.parametrize(
-    ("room", "k", "way_out"),
-    [(0, 1, "leave them out or"), (2, 3, "set negatives to 2 at most or"), (3, 4, "set negatives to 3 at most or")],
-)
-def test_too_little_room_says_how_many_users_have_it_and_what_to_do(room, k, way_out):
-    rows = [[0], list(range(10 - room)), [], list(range(10 - room))]
-    said = f"2 of 4 users have fewer than the {k} other items that negatives are drawn from, as few as {room} of 10: "
-    with pytest.raises(ValueError, match=f"^{said}{way_out} give a larger catalogue$"):
-        NegativeSampler(histories(rows, 10), histories(rows, 10), k)
+@pytest.mark.parametrize("room", [0, 1, 2, 3])
+def test_one_who_lacks_negatives_has_those_there_are_and_changes_nothing_for_others(room):
+    """Also where the processor draws in machine code, bit for bit as step by step."""
+    full, k = list(range(10 - room)), 4
+    rows, spared = [[0, 3], full[::-1], [5], []], [[0, 3], [], [5], []]
+    sampler = NegativeSampler(histories(rows, 10), histories(rows, 10), k)
+    users = torch.arange(4)
+    words = STREAMS.words(Purpose.SAMPLES, 0, 0, users.tolist(), len(full) * (2 * k + 1))
+    samples = sampler.epoch(users, words)
+    stepwise = sampler.sample(users, torch.from_numpy(words.astype(np.int64)))
+    for name in ("counts", "owner", "items", "labels"):
+        assert getattr(samples, name).equal(getattr(stepwise, name))
+    assert samples.counts.tolist() == [10, len(full) * (room + 1) if room else 0, 5, 0]
+    items, labels = of_client(samples, 1)
+    assert Counter(i for i, y in zip(items, labels, strict=True) if y == 1) == Counter(full if room else [])
+    left = {item: len(full) for item in range(10 - room, 10)}
+    assert Counter(i for i, y in zip(items, labels, strict=True) if y == 0) == Counter(left)
+    alone = NegativeSampler(histories(spared, 10), histories(spared, 10), k).epoch(users, words)
+    for other in (0, 2, 3):
+        assert of_client(samples, other) == of_client(alone, other)
 
 
 def test_users_without_items_have_no_samples():

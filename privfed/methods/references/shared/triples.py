@@ -31,13 +31,18 @@ class Triples:
 
 
 def epoch_of_triples(lists: Histories, negatives: int, batch_size: int, draws: Draws) -> Iterator[Triples]:
-    """Every interaction once, in random order, with items drawn evenly from those that its user does not have."""
+    """Every interaction once, in random order, with items drawn evenly from those that its user does not have.
+
+    Interactions of users who have all items are left out.
+    """
     sampler, order = NegativeSampler(lists, lists, 1), draws.order(len(lists))
     users = placed(lists.owners)[order]
     words = draws.words(len(lists) * negatives).view(-1, negatives)
     # A word below 2^32 times the number of items left, as a shift: an even number below it.
     drawn = sampler.unrank(users, (words * sampler.room[users].unsqueeze(1)) >> 32)
     items = torch.cat([placed(lists.items)[order].unsqueeze(1), drawn], 1)
+    if (all_items := sampler.room[users] == 0).any():
+        users, items = users[~all_items], items[~all_items]
     yield from (
         Triples(*batch) for batch in zip(torch.split(users, batch_size), torch.split(items, batch_size), strict=True)
     )
