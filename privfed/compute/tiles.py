@@ -34,10 +34,10 @@ def padded(size: int, multiple: int = TILE) -> int:
     return -(-size // multiple) * multiple
 
 
-def ladder(most: int) -> Int64[Tensor, " rungs"]:
-    """Widths that lists of clients are padded to: whole tiles, about a quarter apart, up to `most` and above."""
+def ladder(longest: int) -> Int64[Tensor, " rungs"]:
+    """Widths that lists of clients are padded to: whole tiles, about a quarter apart, up to the longest."""
     rungs = [TILE]
-    while rungs[-1] < most:
+    while rungs[-1] < longest:
         rungs.append(padded(int(rungs[-1] * _RATIO) + 1))
     return torch.tensor(rungs)
 

@@ -26,12 +26,12 @@ and aggregators follow the protocol.
 
 from secure_agg.sparse.keystreams import ClientCiphers, KeyStreams, agree_keys
 from secure_agg.sparse.messages import RowIndices, RowShare, row_indices_bytes, row_share_bytes
-from secure_agg.sparse.rows import NamedRows, RowSums, masked_share, reveal_rows
+from secure_agg.sparse.rows import ClientRows, RowSums, masked_share, reveal_rows
 
 __all__ = [
     "ClientCiphers",
+    "ClientRows",
     "KeyStreams",
-    "NamedRows",
     "RowIndices",
     "RowShare",
     "RowSums",

@@ -21,7 +21,7 @@ def masked_share(elements: RingElements, keystreams: Sequence[RingElements]) -> 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NamedRows:
+class ClientRows:
     """The rows that some clients named: checked and counted once, however many queries they are sent in.
 
     Attributes:
@@ -67,7 +67,7 @@ class RowSums:
         """Sums over no client."""
         return cls(ring, ring.zeros((rows, width)), np.zeros(rows, np.int64))
 
-    def add(self, named: NamedRows, elements: RingElements) -> None:
+    def add(self, named: ClientRows, elements: RingElements) -> None:
         """Add one share of every row that some clients named.
 
         Args:

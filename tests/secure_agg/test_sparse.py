@@ -17,8 +17,8 @@ from secure_agg.encoding import Ring
 from secure_agg.errors import ConfigurationError, MalformedMessage, ShareError
 from secure_agg.sparse import (
     ClientCiphers,
+    ClientRows,
     KeyStreams,
-    NamedRows,
     RowIndices,
     RowShare,
     RowSums,
@@ -252,7 +252,7 @@ def shared_sum(calls, ring, parties, width, rows, elements_of, min_clients, requ
             message = RowShare(0, cohort, query, count, part).encode()
             arrived.append(RowShare.decode(message, ring, party=0, cohort=cohort, query=query, count=count).elements)
             sent_bytes += len(message)
-        sums[0].add(NamedRows(clients, ids, rows), np.concatenate(arrived))
+        sums[0].add(ClientRows(clients, ids, rows), np.concatenate(arrived))
         for party, streams in enumerate(theirs, start=1):
             for count in counts.tolist():
                 message = RowShare(party, cohort, query, count).encode()
@@ -261,7 +261,7 @@ def shared_sum(calls, ring, parties, width, rows, elements_of, min_clients, requ
                     RowShare.decode(message, ring, party=party, cohort=cohort, query=query, count=count).elements
                     is None
                 )
-            sums[party].add(NamedRows(clients, ids, rows), streams.take(cohort, query, clients, counts))
+            sums[party].add(ClientRows(clients, ids, rows), streams.take(cohort, query, clients, counts))
     return *reveal_rows(sums, min_clients), sums, sent_bytes
 
 
@@ -326,7 +326,7 @@ def two(ring=RINGS[1], rows=4, width=2):
 
 def add(sums, clients, ids):
     sums.add(
-        NamedRows(np.array(clients), np.array(ids), len(sums.elements)),
+        ClientRows(np.array(clients), np.array(ids), len(sums.elements)),
         sums.ring.zeros(len(ids) * sums.elements.shape[1]),
     )
 
@@ -384,7 +384,7 @@ def test_one_aggregator_or_other_tables_are_refused():
 def test_elements_that_do_not_fit_change_nothing(ids, rows, elements, calls):
     sums = two()[0]
     with pytest.raises(ShareError, match=calls):
-        sums.add(NamedRows(np.array([0]), np.array(ids), rows), elements)
+        sums.add(ClientRows(np.array([0]), np.array(ids), rows), elements)
     assert not sums.elements.any()
     assert not sums.contributors.any()
     assert sums.clients == []
@@ -395,7 +395,7 @@ def test_one_aggregator_that_keeps_to_the_rule_is_enough():
     ring, clients = Ring(64), np.array([0, 1])
     stream = KeyStreams(ClientCiphers(agree_keys(2, 2, KEY)[0]), ring).take(0, 0, clients, np.array([1, 1]))
     sums = [RowSums.empty(ring, 2, 1) for _ in range(2)]
-    named = NamedRows(clients, np.array([0, 1]), rows=2)
+    named = ClientRows(clients, np.array([0, 1]), rows=2)
     sums[0].add(named, masked_share(np.array([9, 9], np.uint64), [stream]))
     sums[1].add(named, stream)
     together = sums[0].elements + sums[1].revealed_elements(2)

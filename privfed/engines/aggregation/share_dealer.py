@@ -19,7 +19,7 @@ from privfed.guards.share_code import ShareCode
 from privfed.privacy.mechanisms.secret_sharing import SecretSharing
 from privfed.updates import RowPattern, Rows
 from secure_agg.encoding import Ring, RingElements
-from secure_agg.sparse import ClientCiphers, KeyStreams, NamedRows, agree_keys, masked_share
+from secure_agg.sparse import ClientCiphers, ClientRows, KeyStreams, agree_keys, masked_share
 
 _KEY_WORDS = 8
 
@@ -44,7 +44,7 @@ class ShareDealer:
         self._ciphers: list[ClientCiphers] = []
         self._lanes: dict[int, list[KeyStreams]] = {}
         self._codes: dict[tuple[Any, ...], ShareCode] = {}
-        self._named: WeakKeyDictionary[RowPattern, tuple[NamedRows, Int64[np.ndarray, " clients"]]] = (
+        self._named: WeakKeyDictionary[RowPattern, tuple[ClientRows, Int64[np.ndarray, " clients"]]] = (
             WeakKeyDictionary()
         )
 
@@ -62,12 +62,12 @@ class ShareDealer:
 
     def named(
         self, part: Rows, clients: Int64[np.ndarray, " clients"], rows: int
-    ) -> tuple[NamedRows, Int64[np.ndarray, " clients"]]:
+    ) -> tuple[ClientRows, Int64[np.ndarray, " clients"]]:
         """The rows of a table that these clients name, and how many each does; one pattern is counted once."""
         known = None if part.pattern is None else self._named.get(part.pattern)
         if known is None or known[0].rows != rows or not np.array_equal(known[0].clients, clients):
             counts = np.bincount(on_host(part.owner), minlength=len(clients))
-            known = NamedRows(clients, on_host(part.ids), rows), counts
+            known = ClientRows(clients, on_host(part.ids), rows), counts
             if part.pattern is not None:
                 self._named[part.pattern] = known
         return known

@@ -391,16 +391,16 @@ class FullTile:
     weight: Float[Tensor, "tile width"]
 
 
-def full_batches(samples: Samples, beside: Int64[Tensor, " n"] | None = None) -> Iterator[FullTile]:
+def full_batches(samples: Samples, further: Int64[Tensor, " n"] | None = None) -> Iterator[FullTile]:
     """Full tiles of clients of one width; those without samples are in no tile.
 
     Args:
         samples: of all clients.
-        beside: a further width of each client that those of a tile share; None where there is none.
+        further: a further width of each client that those of a tile share; None where there is none.
     """
     n, size = len(samples.counts), tile_size()
     start, width = samples.counts.cumsum(0) - samples.counts, rungs_of(samples.counts)
-    kinds = width if beside is None else width + (int(width.max()) + 1 if n else 1) * beside
+    kinds = width if further is None else width + (int(width.max()) + 1 if n else 1) * further
     for kind in np.unique(on_host(kinds[samples.counts > 0])).tolist():
         for clients in torch.split(((kinds == kind) & (samples.counts > 0)).nonzero().squeeze(1), size):
             lanes = torch.full((size,), n)
