@@ -234,16 +234,15 @@ def feddae() -> Iterator[Cell]:
                 yield Cell("feddae", "table-2", data, row, method, by, protocol, value=3.0)
     for result in ("table-3", "table-4"):
         yield Cell("feddae", result, FEDDAE_DATA[0], POPULARITY, {"name": POPULARITY}, "published", TRAINED_ITEMS)
-    for preset, suffix in (("feddae:published", ""), ("feddae", ", tuned")):
-        for row, gate in GATES.items():
+    for row, gate in GATES.items():
+        for preset, suffix in (("feddae:published", ""), ("feddae", ", tuned")):
             method = {"name": preset} | gate
             yield Cell("feddae", "table-3", FEDDAE_DATA[0], row + suffix, method, "published", TRAINED_ITEMS, value=2.0)
-            for variance in VARIANCES:
-                named = f"{row}, noise variance {variance:g}".replace("0.", ".") + suffix
-                words = f"published-noise:law=gaussian,scale={variance**0.5 * 1e-3:.6g}"
-                yield Cell(
-                    "feddae", "table-4", FEDDAE_DATA[0], named, method, "published", TRAINED_ITEMS, privacy=words
-                )
+        for variance in VARIANCES:
+            named = f"{row}, noise variance {variance:g}".replace("0.", ".")
+            words = f"published-noise:law=gaussian,scale={variance**0.5 * 1e-3:.6g}"
+            method = {"name": "feddae:published"} | gate
+            yield Cell("feddae", "table-4", FEDDAE_DATA[0], named, method, "published", TRAINED_ITEMS, privacy=words)
 
 
 # HeteFedRec -----------------------------------------------------------------------------------------------------------
