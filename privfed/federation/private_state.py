@@ -6,6 +6,7 @@ method says how many users there are and where each starts, and a `Storage` make
     self.private = data.private_state(lambda users: {"w": torch.zeros(len(users), dim)})
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
@@ -14,6 +15,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from privfed.compute.devices import moved
+from privfed.compute.memory import refuse_beyond_memory
 from privfed.federation.messages import Message
 
 Start = Callable[[Int64[Tensor, " n"]], dict[str, Tensor]]
@@ -142,7 +144,17 @@ class InMemory:
     in_memory = True
 
     def keep(self, name: str, count: int, start: Start) -> PrivateState:  # noqa: ARG002 (there is no file to name)
-        """The state of `count` users."""
+        """The state of `count` users.
+
+        Raises:
+            MemoryLimitError: it does not fit the memory that there is.
+        """
+        each = sum(values.element_size() * math.prod(values.shape[1:]) for values in start(torch.arange(0)).values())
+        refuse_beyond_memory(
+            count * each,
+            f"private state of {count:,} rows of {each:,} bytes",
+            "keep it in files (privfed run --client-state disk), choose smaller settings of the method, or fewer users",
+        )
         return PrivateState(start(torch.arange(count)))
 
     def claim(self) -> None:

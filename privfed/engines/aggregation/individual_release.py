@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from privfed.compute.memory import MemoryLimitError, refuse_beyond_memory
 from privfed.contracts import Schema, upload_bytes
 from privfed.engines.aggregation.base import SentObserver, stacked, unobserved
 from privfed.federation import Call
@@ -14,15 +15,11 @@ from privfed.updates import ClientUpdates
 _SMALLER = "sample fewer clients per round or use a smaller dimension"
 
 
-class MemoryLimitError(ValueError):
-    """The run does not fit the memory it was given."""
-
-
 class ReleaseBuffer:
     """Memory for the uploads of an individual release, used again by the next one.
 
     Args:
-        limit: bytes that uploads may take; None sets no bound.
+        limit: bytes that uploads may take; None sets no bound but the memory that there is.
     """
 
     def __init__(self, limit: int | None) -> None:
@@ -41,6 +38,8 @@ class ReleaseBuffer:
                 f"an individual release of {clients} uploads needs {needed / 2**30:.2f} GiB but the memory limit is "
                 f"{self._limit / 2**30:.2f} GiB; raise the limit, {_SMALLER}"
             )
+        kept = sum(block.nbytes for block in self._blocks.values())
+        refuse_beyond_memory(needed - kept, f"an individual release of {clients} uploads", _SMALLER)
         for name, block in schema.items():
             shape = (clients, *block.shape)
             kept = self._blocks.get(name)

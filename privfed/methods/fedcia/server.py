@@ -19,6 +19,7 @@ from torch import Tensor
 
 from privfed.compute.devices import on_host, placed
 from privfed.compute.linear_algebra import leading_eigenvectors
+from privfed.compute.memory import refuse_beyond_memory
 from privfed.contracts import Block, NoisySums, Schema
 from privfed.federation import Federation, Message, Streams
 from privfed.methods.fedcia.config import FedCIAConfig
@@ -27,6 +28,8 @@ from privfed.updates import packed_size, unpacked
 
 SIMILARITY = "similarity"
 WEIGHTS, POPULARITY = "weights", "popularity"
+_BYTES_PER_PAIR = 20
+"""Of a round: half a matrix of the sum and the matrices of mean and filter in float64, and weights in float32."""
 _FLOOR = 0.5
 """Users whom an item counts at least, so that neither rarity nor noise divides by nearly nothing."""
 
@@ -42,6 +45,11 @@ class FedCIAServer:
     def __init__(self, config: FedCIAConfig, public_info: PublicInfo, streams: Streams) -> None:  # noqa: ARG002
         self.config, self.items = config, public_info.n_items
         self.sums = public_info.sums or NoisySums(public_info.n_users)
+        refuse_beyond_memory(
+            _BYTES_PER_PAIR * self.items**2,
+            f"fedcia on a catalogue of {self.items:,} items and matrices of all their pairs",
+            "take a smaller catalogue, such as items that enough users have, or another method, such as private-gram",
+        )
         self.schema: Schema = {SIMILARITY: Block((packed_size(self.items),))}
         self.tensors = {WEIGHTS: torch.zeros(self.items, self.items), POPULARITY: torch.zeros(self.items)}
 

@@ -15,6 +15,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from privfed.compute.devices import on_host, placed
+from privfed.compute.memory import refuse_beyond_memory
 from privfed.contracts import Block, NoisySums, Schema
 from privfed.data.item_features import item_features
 from privfed.federation import SERVER, Cohort, Federation, Message, Purpose, Streams
@@ -32,6 +33,8 @@ from privfed.updates import packed_size, unpacked
 
 BEYOND, BEYOND_SHARES, BEYOND_WEIGHTS = "beyond", "beyond_shares", "beyond_weights"
 _CENTRE = "centre"
+_BYTES_PER_PAIR = 20
+"""Half a matrix of the sum and the matrices of its estimate and a factor of it in float64, and weights in float32."""
 _FLOOR = 0.5
 _SEED_WORDS = 4
 _CONTENT_ALONE = 0.5
@@ -84,6 +87,11 @@ class PrivateGramServer:
         self.schemas = self._schemas()
         self.schema = self.schemas[-1]
         side = self.constants.head
+        refuse_beyond_memory(
+            _BYTES_PER_PAIR * side**2,
+            f"private-gram with a head of {side:,} items and matrices of all their pairs",
+            "set a smaller head",
+        )
         self.queried = torch.tensor(False)  # noqa: FBT003 (a tensor's value)
         self.decisions: dict[str, float] = {}
         self._centre = torch.full((side,), 1 / max(side, 1))

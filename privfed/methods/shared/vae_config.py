@@ -7,14 +7,17 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
+from privfed.compute.memory import available_bytes
 from privfed.compute.tiles import TILE
-from privfed.contracts import Schema
+from privfed.contracts import Schema, upload_bytes
 from privfed.methods.method import MethodConfig
 from privfed.methods.shared.server_optimiser import Kind, ServerOptimiser
 from privfed.methods.shared.vae import Architecture, Initialisation
 from privfed.methods.shared.vae_layers import step_coefficients
 from privfed.updates.chunking import DEFAULT_CHUNK
 
+_COPIES = 4
+"""Of a client's layers: those it downloads, changes, and what changes are made and clipped in."""
 _VALUES_IN_CACHE = 5 * 2**18
 """Scores of a chunk: more of them cost pages that the system has to clear anew, fewer cost calls."""
 
@@ -22,10 +25,14 @@ _VALUES_IN_CACHE = 5 * 2**18
 def in_cache(schema: Schema) -> int:
     """Clients whose scores of the whole catalogue stay in the cache together: whole tiles.
 
-    Of a large catalogue at least `DEFAULT_CHUNK`: each chunk costs a pass over the sums, however few clients it has.
+    Of a large catalogue `DEFAULT_CHUNK`, because each chunk costs a pass over the sums, however few clients it has;
+    fewer where their changes would take more than half of the memory there is.
     """
     longest = max(max(block.shape) for block in schema.values())
-    return max(_VALUES_IN_CACHE // longest // TILE * TILE, DEFAULT_CHUNK)
+    most, there = max(_VALUES_IN_CACHE // longest // TILE * TILE, DEFAULT_CHUNK), available_bytes()
+    if there is None:
+        return most
+    return min(most, max(there // 2 // (_COPIES * max(upload_bytes(schema), 1)) // TILE, 1) * TILE)
 
 
 class VAEConfig(MethodConfig):

@@ -12,6 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from privfed.compute.devices import placed
+from privfed.compute.memory import refuse_beyond_memory
 from privfed.contracts import MethodTraits
 from privfed.data import Histories
 from privfed.data.item_features import ItemFeatures, item_features
@@ -24,6 +25,9 @@ from privfed.methods.references.ease.published import AS_PUBLISHED
 from privfed.methods.references.shared.collecting import HISTORY, POPULARITY, CollectingServer
 from privfed.methods.references.shared.revealing import RevealingClients, or_popular, sums_of_own
 from privfed.methods.shared.vae_inputs import OwnRows
+
+_BYTES_PER_PAIR = 20
+"""The lists' products and their inverse in float64, and weights in float32."""
 
 
 class EASEConfig(MethodConfig):
@@ -61,6 +65,11 @@ class EASEServer(CollectingServer):
     def __init__(self, config: EASEConfig, public_info: PublicInfo, streams: Streams) -> None:  # noqa: ARG002
         self.config, k = config, config.learned(public_info.n_items)
         self.tags = config.tag_weight * tags(item_features(public_info.item_info)) if config.tag_weight else None
+        refuse_beyond_memory(
+            _BYTES_PER_PAIR * k**2,
+            f"ease over {k:,} items and matrices of all their pairs",
+            "set max_items, take a smaller catalogue, or another reference, such as ials",
+        )
         super().__init__(public_info.n_items, {"weights": torch.zeros(k, k), "head": torch.arange(k)})
 
     def fit(self, lists: Histories) -> dict[str, Tensor]:

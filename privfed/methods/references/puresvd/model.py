@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from privfed.compute.linear_algebra import largest_singular_vectors, singular_triplets
+from privfed.compute.memory import refuse_beyond_memory
 from privfed.data import Histories
 from privfed.methods.shared.incidence import incidence
 
@@ -20,6 +21,13 @@ def item_factors(histories: Histories, dim: int, seed: int = 0) -> Float64[np.nd
         dim: k, at least 1.
         seed: of the vector that the iteration starts from, which decides rounding and signs only.
     """
+    users, items = histories.n_users, histories.n_items
+    dense = 2 * users * items if dim >= min(users, items) else 0
+    refuse_beyond_memory(
+        8 * (items * dim + dense),
+        f"puresvd with {dim:,} directions of {users:,} users and {items:,} items",
+        "set a smaller dim (below both numbers, lists stay sparse), or take a smaller catalogue",
+    )
     factors = np.zeros((histories.n_items, dim))
     if not len(histories):
         return factors
