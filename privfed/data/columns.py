@@ -16,6 +16,7 @@ Where: TypeAlias = Callable[[int], str]
 Time: TypeAlias = Int64[np.ndarray, "interactions"] | Float64[np.ndarray, "interactions"]
 
 _BEYOND_INT64 = 2.0**63
+_DAYS = 19000101, 21001231
 
 
 def ids(values: Column, what: str, where: Where) -> pd.Index:
@@ -32,7 +33,8 @@ def ids(values: Column, what: str, where: Where) -> pd.Index:
         _refuse(identifiers.imprecise(series), lost, where, series)
     series = identifiers.canonical(series)
     if pd.api.types.is_integer_dtype(series):
-        _refuse(series < 0, f"the {what} id is negative", where, series)
+        way_out = "number from 0, or use ids that are text, such as n1 for -1; if it marks nobody, remove the row"
+        _refuse(series < 0, f"the {what} id is negative", where, series, way_out)
     else:
         _refuse(series == "", f"the {what} id is empty", where)
         _refuse(series.str.contains("\n", regex=False), f"the {what} id has a line break in it", where)
@@ -46,12 +48,14 @@ def times(values: Column, where: Where) -> Time:
     Whole seconds come back as int64, fractions as float64.
 
     Raises:
-        DataError: A time is missing, not finite, not readable, or beyond 64 bits.
+        DataError: A time is missing, not finite, not readable, or beyond 64 bits, or all of them are dates such as
+            20240501, which as seconds would lie in 1970.
     """
     series = _series(values)
     if not pd.api.types.is_datetime64_any_dtype(series):
         numeric = pd.to_numeric(series, errors="coerce")
         if pd.api.types.is_numeric_dtype(series) or numeric.notna().all():
+            _refuse_days(numeric, where)
             if _is_exact(numeric):
                 return numeric.to_numpy(np.int64)
             seconds = numbers(numeric, "timestamp", where)
@@ -67,6 +71,15 @@ def times(values: Column, where: Where) -> Time:
     moments = pd.DatetimeIndex(series)
     moments = moments if moments.tz is None else moments.tz_convert("UTC").tz_localize(None)
     return _whole_if_possible(moments.to_numpy("datetime64[us]").astype(np.int64) / 1e6)
+
+
+def _refuse_days(seconds: "pd.Series[Any]", where: Where) -> None:
+    """Refuse numbers that are all days of the calendar, written without dashes."""
+    if not len(seconds) or not seconds.between(*_DAYS).all() or (seconds % 1 != 0).any():
+        return
+    days = pd.to_datetime(seconds.astype("int64").astype(str), format="%Y%m%d", errors="coerce")
+    message = "the timestamp is a date without dashes, which would be read as seconds since 1970"
+    _refuse(np.full(len(seconds), bool(days.notna().all())), message, where, seconds, "write dates as 2024-05-01")
 
 
 def numbers(values: Column, what: str, where: Where) -> Float64[np.ndarray, "interactions"]:
@@ -151,10 +164,10 @@ def _whole_if_possible(seconds: Float64[np.ndarray, "interactions"]) -> Time:
     return seconds.astype(np.int64) if np.array_equal(seconds, np.rint(seconds)) else seconds
 
 
-def _refuse(bad: Any, message: str, where: Where, values: Any = None) -> None:
+def _refuse(bad: Any, message: str, where: Where, values: Any = None, way_out: str = "correct or remove it") -> None:
     rows = np.flatnonzero(np.asarray(bad, dtype=bool))
     if rows.size:
         row = int(rows[0])
         shown = "" if values is None else f" ({np.asarray(values)[row]})"
         more = f", and so it is in {rows.size - 1} more rows" if rows.size > 1 else ""
-        raise DataError(f"{where(row)}: {message}{shown}{more}; correct or remove it")
+        raise DataError(f"{where(row)}: {message}{shown}{more}; {way_out}")

@@ -46,6 +46,11 @@ def test_without_time_the_first_duplicate_stays():
     assert data.rating.tolist() == [1, 2]
 
 
+@pytest.mark.parametrize("times", [[20201018, 20201399], [20201018, 20201018.5], [20201018, 1], [1602979200] * 2])
+def test_numbers_that_are_not_all_days_are_seconds(times):
+    assert build("toy", [1, 2], [1, 2], timestamp=times).timestamp.tolist() == times
+
+
 def test_order_decides_before_the_timestamp():
     data = build("toy", [1, 1], [8, 8], timestamp=[1, 2], order=[5, 4], rating=[1, 2])
     assert data.rating.tolist() == [2]
@@ -144,6 +149,9 @@ def test_fractions_of_a_second_are_kept():
         ({"timestamp": ["2020-01-01", None]}, "row 2: the timestamp is missing; correct"),
         ({"timestamp": ["1", "2020-01-01"]}, r"row 1: the timestamp is a number among dates \(1\)"),
         ({"timestamp": pd.to_datetime(["2020-01-01", None])}, "row 2: the timestamp is missing"),
+        ({"timestamp": [20201018, 20240229]}, r"row 1: the timestamp is a date without dashes.* \(20201018\).*; write"),
+        ({"timestamp": ["20201018", "20201019"]}, "read as seconds since 1970"),
+        ({"user": [-1, 2]}, r"row 1: the user id is negative \(-1\); number from 0, or use ids that are text"),
         ({"timestamp": [1, 2**63]}, "row 2: the timestamp is beyond 64 bits"),
         ({"timestamp": [-1e300, 0.5]}, "row 1: the timestamp is beyond 64 bits"),
         ({"timestamp": ["1", "99999999999999999999"]}, r"row 2: the timestamp is beyond 64 bits \(9{20}\)"),
