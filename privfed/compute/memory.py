@@ -4,9 +4,10 @@ from pathlib import Path
 
 _MEMINFO = Path("/proc/meminfo")
 _CGROUPS = (
-    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
-    (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes")),
+    (Path("/sys/fs/cgroup"), "memory.max", "memory.current", "inactive_file"),
+    (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
+"""Folder, files of the limit and of what is used, and the line of `memory.stat` about pages of files."""
 
 
 class MemoryLimitError(ValueError):
@@ -15,7 +16,7 @@ class MemoryLimitError(ValueError):
 
 def available_bytes() -> int | None:
     """Bytes that this process may still take, by the system and by its container; None where neither says."""
-    found = [left for limit, used in _CGROUPS if (left := _left(limit, used)) is not None]
+    found = [left for cgroup in _CGROUPS if (left := _left(*cgroup)) is not None]
     try:
         lines = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines() if ":" in line)
         found.append(int(lines["MemAvailable"].split()[0]) * 1024)
@@ -43,10 +44,11 @@ def refuse_beyond_memory(needed: int, what: str, way_out: str) -> None:
         )
 
 
-def _left(limit: Path, used: Path) -> int | None:
-    """What a container leaves; page cache counts as used there, so the system may have a little more to give."""
+def _left(folder: Path, limit: str, used: str, pages: str) -> int | None:
+    """What a container leaves: copies of files in memory count as used there, and make way for whoever needs it."""
     try:
-        most, taken = limit.read_text().strip(), int(used.read_text())
+        most, taken = (folder / limit).read_text().strip(), int((folder / used).read_text())
+        freed = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        return max(int(most) - taken + int(freed.get(pages, 0)), 0) if most.isdigit() else None
     except (OSError, ValueError):
         return None
-    return max(int(most) - taken, 0) if most.isdigit() else None

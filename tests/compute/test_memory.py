@@ -30,9 +30,12 @@ def there(monkeypatch):
 
 
 def test_a_container_may_leave_less_than_its_machine(monkeypatch, tmp_path):
-    most, used, system = (tmp_path / name for name in ("max", "current", "meminfo"))
-    most.write_text("5000\n"), used.write_text("1000\n"), system.write_text("MemTotal: 9 kB\nMemAvailable: 8 kB\n")
-    monkeypatch.setattr(memory, "_CGROUPS", ((most, used),))
+    """Copies of files make way, so they are not in the way."""
+    most, system = tmp_path / "most", tmp_path / "meminfo"
+    most.write_text("5000\n"), system.write_text("MemTotal: 9 kB\nMemAvailable: 8 kB\n")
+    (tmp_path / "used").write_text("1500\n")
+    (tmp_path / "memory.stat").write_text("anon 900\ninactive_file 500\n")
+    monkeypatch.setattr(memory, "_CGROUPS", ((tmp_path, "most", "used", "inactive_file"),))
     monkeypatch.setattr(memory, "_MEMINFO", system)
     assert available_bytes() == 4000
     most.write_text("max\n")
