@@ -38,8 +38,8 @@ class ReleaseBuffer:
                 f"an individual release of {clients} uploads needs {needed / 2**30:.2f} GiB but the memory limit is "
                 f"{self._limit / 2**30:.2f} GiB; raise the limit, {_SMALLER}"
             )
-        kept = sum(block.nbytes for block in self._blocks.values())
-        refuse_beyond_memory(needed - kept, f"an individual release of {clients} uploads", _SMALLER)
+        held = sum(block.nbytes for block in self._blocks.values())
+        refuse_beyond_memory(needed - held, f"an individual release of {clients} uploads", _SMALLER)
         for name, block in schema.items():
             shape = (clients, *block.shape)
             kept = self._blocks.get(name)
