@@ -219,7 +219,9 @@ WHY: dict[str, str] = {
     "GPFedRec with its exact graph, MovieLens-1M": "its limit in float32 is above the goal; products in bfloat16 take "
     "three times the operations for 16 of the 24 bits, and are slower here",
     "DFMR, shares of two aggregators": "every client's shares are drawn from the cipher and added row by row",
-    "PFedRec, masked": "the protocol: a key for every pair of neighbours, sealed shares, every mask drawn at both ends",
-    "FedVAE, Skellam noise of each": "every client draws and rounds a number for each weight",
+    "PFedRec, masked": "the protocol: agreeing on keys for all pairs of neighbours takes about as long by itself, and "
+    "every mask is drawn at both ends (steps below)",
+    "FedVAE, Skellam noise of each": "every client draws and rounds a number for each weight, and drawing alone takes "
+    "most of the goal (steps below)",
 }
 """Label -> what stands between a goal and what was measured, where that is known."""
