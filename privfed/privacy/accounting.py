@@ -430,13 +430,16 @@ def _grid(leaves: tuple[tuple[Any, int], ...], size: float) -> float:
 
 
 def widest(leaf: Any) -> float:
-    """How far from 0 the loss of one release may be: of a Gaussian one, N(1 / (2 z^2), 1 / z^2), six deviations."""
+    """How far from 0 the loss of one release may be: of a Gaussian one, N(1 / (2 z^2), 1 / z^2), six deviations.
+
+    Of a sampled one it grows like e^loss while the rate is tiny, so there all ten that dp-accounting keeps count.
+    """
     noise: float = getattr(leaf, "event", leaf).noise_multiplier
     if _is_laplace(leaf):
         return 1.0 / noise
-    whole = (0.5 / noise + 6.0) / noise
     if not _is_sampled(leaf):
-        return whole
+        return (0.5 / noise + 6.0) / noise
+    whole = (0.5 / noise + 10.0) / noise
     # log(1 - q + q e^whole), which e^whole does not overflow.
     return float(np.logaddexp(math.log1p(-leaf.sampling_probability), math.log(leaf.sampling_probability) + whole))
 

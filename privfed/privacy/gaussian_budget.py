@@ -6,7 +6,7 @@ inclusion of probability `rate`, so `rounds` releases are `rounds` Poisson-sampl
 
 A plan does not need the ledger's last digit. Searching, and budgets that are not `thorough`, use the same accountant
 (privacy loss distributions, PLD) on a coarser grid, which can only make epsilon larger: by about one part in 10,000,
-and by up to one in 100 where millions of rounds meet tiny rates. Beyond ten million sampled rounds, or where a grid
+and by up to one in 50 where millions of rounds meet tiny rates. Beyond ten million sampled rounds, or where a grid
 would take seconds, the looser bound (RDP) is the answer. A `thorough` budget is what the ledger would claim,
 with one check more: Opacus' PRV, which loads torch, or the closed form where nobody is sampled.
 
@@ -39,7 +39,7 @@ MAX_EPSILON = 500.0
 _HOPELESS = 2e4
 _POINTS_PER_LOSS = 60.0
 _POINTS_PER_RUN = 2e4
-_POINTS_AT_MOST = 2e4
+_POINTS_AT_MOST = 5e4
 _COARSEST_GRID = 0.05
 _SLACK = 1e-3
 _DIGITS = 4
