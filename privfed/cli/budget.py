@@ -351,7 +351,7 @@ def _meaning(epsilon: float, delta: float) -> list[str]:
         f"{odds(epsilon)}, except with probability {delta:.4g}."
     ]
     if epsilon > WEAK_EPSILON:
-        sentences.append(f"An epsilon above {WEAK_EPSILON:g} is a weak or vacuous formal guarantee.")
+        sentences.append(f"An epsilon above {WEAK_EPSILON:g} is no meaningful guarantee.")
     return sentences
 
 

@@ -153,7 +153,10 @@ class Ledger:
         """
         path = Path(path)
         try:
-            content = path.read_bytes()
+            with path.open("rb") as file:
+                # Whoever writes a line holds the file until it is whole, so one cut short has nobody to finish it.
+                fcntl.flock(file, fcntl.LOCK_SH)
+                content = file.read()
         except OSError as error:
             raise LedgerError(f"ledger {path} cannot be read ({error.strerror}): no run resumes without it") from error
         whole, newline, cut = content.rpartition(NEWLINE)

@@ -211,7 +211,7 @@ def _limits(plan: PrivacyPlan, account: AccountedEpsilon, composition: Compositi
     sentences = []
     if account.epsilon > WEAK_EPSILON:
         sentences.append(
-            f"An epsilon above {WEAK_EPSILON:g} is a weak or vacuous formal guarantee: an odds factor of "
+            f"An epsilon above {WEAK_EPSILON:g} is no meaningful guarantee: an odds factor of "
             f"{odds(account.epsilon)} rules out next to nothing."
         )
     if plan.delta * population >= 1.0:

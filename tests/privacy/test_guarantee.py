@@ -100,7 +100,7 @@ def test_every_sentence_answers_its_configuration():
         "nobody else has to be trusted",
         "made 100 uploads in 100 rounds",
         "One upload alone has epsilon 1.",
-        "weak or vacuous",
+        "no meaningful guarantee",
         "Who takes part, and when, is visible",
         "Choices made by looking at data",
         "whoever holds the seed",
@@ -108,7 +108,7 @@ def test_every_sentence_answers_its_configuration():
         assert part in text
     assert "seed" not in told(LOCAL, ONE_HUNDRED, seeded=False)
     small = Composition((Releases(Laplace(scale_over_sensitivity=10.0), 1),), uploads=1, rounds=1)
-    assert "weak or vacuous" not in told(LOCAL, small)
+    assert "no meaningful guarantee" not in told(LOCAL, small)
     assert "made 1 upload in 1 round." in told(LOCAL, small)
     assert "delta = 1e-05 is too large" in told(LOCAL, small, population=100_000)
     assert "is too large" not in told(LOCAL, small, population=99_999)

@@ -1,9 +1,11 @@
 """The ledger: charged before released, on disk, resumable, and never quietly wrong."""
 
+import fcntl
 import json
 import math
 import os
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -440,3 +442,22 @@ def test_a_ledger_that_was_taken_away_is_not_begun_anew(tmp_path):
     with pytest.raises(LedgerError, match="cannot be written"):
         charge(ledger, 1)
     assert not path.exists()
+
+
+def test_whoever_reads_a_ledger_waits_for_the_line_that_is_being_written(tmp_path):
+    """A command that looks at a run takes no half of a line for one cut short, nor cuts it off."""
+    path = tmp_path / "ledger.jsonl"
+    charge(Ledger(PLAN, USERS, path), 0)
+    whole = path.read_bytes()
+    with path.open("r+b") as writer, ThreadPoolExecutor(1) as reader:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        writer.truncate(len(whole) - 10)
+        found = reader.submit(Ledger.resume, PLAN, USERS, path)
+        with pytest.raises(TimeoutError):
+            found.result(0.2)
+        writer.seek(0, os.SEEK_END)
+        writer.write(whole[-10:])
+        writer.flush()
+        fcntl.flock(writer, fcntl.LOCK_UN)
+        assert len(found.result(10).entries) == 1
+    assert path.read_bytes() == whole

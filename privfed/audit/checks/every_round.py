@@ -8,13 +8,14 @@ common follows from what is public: whoever knows that subtracts it.
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from privfed.audit.active.stateless_server import StatelessServer
 from privfed.audit.checks.added_noise import RecoveredNoise, alike, amounts, of_sums, repeats
 from privfed.audit.checks.transcript_ledger import min_members
 from privfed.audit.report.records import Check
@@ -90,7 +91,7 @@ def _noise(
 
 
 @dataclass(slots=True)
-class _Asker:
+class _Asker(StatelessServer):
     """A server that asks for one block a round."""
 
     single: bool
@@ -101,18 +102,6 @@ class _Asker:
         cohort = federation.sample_cohort(t)
         ask = federation.collect if self.single else federation.aggregate
         ask(_STEP, cohort, Message({}), self.schema)
-
-    def public(self) -> Message:
-        """Nothing."""
-        return Message({})
-
-    def state(self) -> dict[str, Tensor]:
-        """Nothing."""
-        return {}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        """Nothing."""
-        del state
 
 
 class _Senders(StatefulClients):

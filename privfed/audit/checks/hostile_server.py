@@ -24,6 +24,7 @@ from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from privfed.audit.active.honest_run import HonestQuery, trained
+from privfed.audit.active.stateless_server import StatelessServer
 from privfed.audit.active.tampered_clients import Step, TamperedClients
 from privfed.audit.checks.added_noise import amounts, of_sums, repeats
 from privfed.audit.checks.neighbours import only
@@ -202,7 +203,7 @@ def _largest(message: Message) -> float:
 
 
 @dataclass(slots=True, eq=False)
-class _Asker:
+class _Asker(StatelessServer):
     """A server that sends one model a round."""
 
     query: HonestQuery
@@ -218,18 +219,6 @@ class _Asker:
         cohort = federation.sample_cohort(t)
         ask = federation.collect if self.single else federation.aggregate
         ask(self.query.step, cohort, [*self.messages.values()][t - 1], self.schema)
-
-    def public(self) -> Message:
-        """Nothing."""
-        return Message({})
-
-    def state(self) -> dict[str, Tensor]:
-        """Nothing."""
-        return {}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        """Nothing."""
-        del state
 
 
 class _Devices(TamperedClients):
@@ -247,8 +236,9 @@ class _Devices(TamperedClients):
         self.failed: dict[int, Bool[Tensor, " users"]] = {}
         self.sent: dict[int, dict[str, Tensor]] = {}
 
-    def answer(self, step: Step, call: Call, message: Message) -> ClientUpdates:  # noqa: ARG002 (by its name)
+    def answer(self, step: Step, call: Call, message: Message) -> ClientUpdates:
         """Updates, and zeros of those who fail."""
+        del step  # training on a device finds it by its name
         failed = torch.zeros(len(call.clients), dtype=torch.bool)
         try:
             updates = device_training.trained(self.clients, call, message)

@@ -250,7 +250,7 @@ def _claim(guarantee: GuaranteeRow) -> tuple[str, str]:
     if guarantee.trust == "distributed":
         text += " This holds against a server that follows the protocol, as long as enough clients are honest."
     if guarantee.epsilon > WEAK_EPSILON:
-        text += " That is a weak or vacuous promise: such a factor rules out next to nothing."
+        text += " That is no meaningful guarantee: such a factor rules out next to nothing."
     elif delta_excuses(guarantee.delta):
         text += f" Its delta, {formatting.delta(guarantee.delta)}, is so large that this is no meaningful guarantee."
     else:

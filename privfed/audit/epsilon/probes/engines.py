@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from privfed.audit.active.stateless_server import StatelessServer
 from privfed.audit.epsilon.probes.uploads import STEP, PrescribedClients, PrescribedUploads, in_slots
 from privfed.contracts import Fidelity, Schema
 from privfed.data import Histories, Split, SplitSpec
@@ -80,7 +81,7 @@ class Engine:
 
 
 @dataclass(slots=True, eq=False)
-class _Queries:
+class _Queries(StatelessServer):
     """A server that makes the queries of a probe and keeps what is released."""
 
     probe: Probe
@@ -104,18 +105,6 @@ class _Queries:
                 released = federation.aggregate(STEP, cohort, Message({}), schema).sums
             revealed.append({name: in_slots(released[name], block) / norm for name, block in short.items()})
         self.released.append(revealed)
-
-    def public(self) -> Message:
-        """Nothing."""
-        return Message({})
-
-    def state(self) -> dict[str, Tensor]:
-        """Nothing."""
-        return {}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        """Nothing."""
-        del state
 
     def stacked(self) -> Released:
         """What was released, over rounds.
