@@ -4,10 +4,14 @@ Personal parameters belong to one client each, so they are plain stacked tensors
 enter an update.
 """
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from privfed.compute.compiled import compiled
+from privfed.compute.devices import HOST, on_host
+from privfed.compute.received import refuse_shape
 from privfed.methods.shared.vae import Encoders
 from privfed.methods.shared.vae_inputs import Inputs
 
@@ -37,15 +41,83 @@ class LocalOptimiser:
         move = self._adam_move(name, gradient, e) if self.adam else gradient
         value.sub_(move if times is None else move * times, alpha=self.lr)
 
-    def _adam_move(self, name: str, gradient: Tensor, e: int) -> Tensor:
+    def product_step_(
+        self,
+        name: str,
+        rows: Float[Tensor, "rows out"],
+        x: Float[Tensor, " rows"],
+        delta: Float[Tensor, "clients width"],
+        owner: Int64[Tensor, " rows"],
+        e: int,
+    ) -> None:
+        """Move `rows`, in place, by step e, where the gradient of row k is x[k] delta[owner[k]].
+
+        Raises:
+            IndexError: `delta` has another width than the rows, as a server's tables of other widths make it.
+        """
+        refuse_shape(f"the gradient of {name}", delta, (len(delta), rows.shape[1]))
+        if not self.adam or self.accumulate or rows.device != HOST:
+            self.step_(name, rows, delta.index_select(0, owner).mul_(x.unsqueeze(1)), e)
+            return
+        one, two = self.BETAS
+        size, rise = self.lr / (1 - one ** (e + 1)), (1 - two ** (e + 1)) ** -0.5
+        arrays = rows, *self._moments_of(name, rows, e), x.contiguous(), delta.contiguous(), owner
+        _adam_step(size, rise, *map(on_host, arrays))
+
+    def _moments_of(self, name: str, value: Tensor, e: int) -> tuple[Tensor, Tensor]:
         if not e:
-            self._moments[name] = torch.zeros_like(gradient), torch.zeros_like(gradient)
-        first, second = self._moments[name]
+            self._moments[name] = torch.zeros_like(value), torch.zeros_like(value)
+        return self._moments[name]
+
+    def _adam_move(self, name: str, gradient: Tensor, e: int) -> Tensor:
+        first, second = self._moments_of(name, gradient, e)
         one, two = self.BETAS
         first.mul_(one).add_(gradient, alpha=1 - one)
         second.mul_(two).addcmul_(gradient, gradient, value=1 - two)
         scale = (second / (1 - two ** (e + 1))).sqrt_().add_(self.EPSILON)
         return torch.div(first, scale, out=scale).div_(1 - one ** (e + 1))
+
+
+_BETA1, _BETA2 = LocalOptimiser.BETAS
+_EPSILON = LocalOptimiser.EPSILON
+
+
+@compiled
+def _adam_step(
+    size: float,
+    rise: float,
+    rows: Float[np.ndarray, "rows out"],
+    first: Float[np.ndarray, "rows out"],
+    second: Float[np.ndarray, "rows out"],
+    x: Float[np.ndarray, " rows"],
+    delta: Float[np.ndarray, "clients out"],
+    owner: Int64[np.ndarray, " rows"],
+) -> None:
+    """Adam of rows whose gradient is a product, which is formed where it is used: memory is what bounds the step.
+
+    Args:
+        size: lr / (1 - beta1^t).
+        rise: 1 / sqrt(1 - beta2^t).
+        rows: parameters.
+        first: moments of them.
+        second: moments of them.
+        x: factor of each row's gradient.
+        delta: of each client's rows.
+        owner: client of each row.
+    """
+    real = rows.dtype.type
+    keep1, take1, keep2, take2 = real(_BETA1), real(1 - _BETA1), real(_BETA2), real(1 - _BETA2)
+    scale, root, small = real(size), real(rise), real(_EPSILON)
+    for k in range(len(rows)):
+        value, mean, square, d, factor = rows[k], first[k], second[k], delta[owner[k]], x[k]
+        for j in range(len(value)):
+            g = factor * d[j]
+            m = keep1 * mean[j] + take1 * g
+            v = keep2 * square[j] + take2 * g * g
+            mean[j] = m
+            square[j] = v
+            # `/` would check for zero and keep the loop from being vectorised.
+            value[j] -= np.divide(scale * m, np.sqrt(v) * root + small)
 
 
 class UserVectors:
@@ -88,9 +160,8 @@ class PersonalInput:
 
     def backward(self, e: int, delta: Float[Tensor, "clients 1 out"]) -> None:
         """Take the step."""
-        d = delta.squeeze(1)
-        gradient = d.index_select(0, self._inputs.rows.owner).mul_(self._inputs.values[e].unsqueeze(1))
-        self._optimiser.step_("first.rows", self._rows, gradient, e)
+        d, inputs = delta.squeeze(1), self._inputs
+        self._optimiser.product_step_("first.rows", self._rows, inputs.values[e], d, inputs.rows.owner, e)
         self._optimiser.step_("first.bias", self._bias, d, e)
 
     def _now(self, e: int) -> Inputs:
@@ -117,10 +188,11 @@ class PersonalAffine:
 
     def backward(self, e: int, delta: Float[Tensor, "clients 1 out"]) -> Float[Tensor, "clients 1 in_"]:
         """Take the step; returns the gradient of the input."""
-        below = torch.bmm(delta, self._weight.transpose(1, 2))
-        step_ = self._optimiser.step_
-        step_(f"{self._name}.weight", self._weight, torch.bmm(self._input.transpose(1, 2), delta), e)
-        step_(f"{self._name}.bias", self._bias, delta.squeeze(1), e)
+        below, (clients, width, out) = torch.bmm(delta, self._weight.transpose(1, 2)), self._weight.shape
+        rows, x, d = self._weight.view(-1, out), self._input.reshape(-1), delta.squeeze(1)
+        owner = torch.arange(clients).repeat_interleave(width)
+        self._optimiser.product_step_(f"{self._name}.weight", rows, x, d, owner, e)
+        self._optimiser.step_(f"{self._name}.bias", self._bias, d, e)
         return below
 
 

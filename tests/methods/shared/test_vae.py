@@ -5,10 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privfed.methods.feddae.vae_personal import LocalOptimiser, PersonalGate
+from privfed.methods.feddae.vae_personal import LocalOptimiser, PersonalAffine, PersonalGate, PersonalInput
 from privfed.methods.shared.multinomial import multinomial_gradient
 from privfed.methods.shared.vae import Architecture, Posterior
-from privfed.methods.shared.vae_inputs import OwnRows
+from privfed.methods.shared.vae_inputs import Inputs, OwnRows
 from privfed.methods.shared.vae_layers import LocalAffine, step_coefficients
 
 quick = settings(max_examples=50, deadline=None)
@@ -165,3 +165,56 @@ def test_a_gate_of_two_numbers_moves_as_a_layer_over_the_catalogue(adam):
     r = torch.stack([torch.cat([torch.arange(n_items) < m, torch.tensor([True])]).double() for m in counts])
     wanted = torch.stack([r[c] @ psi.detach() for c, psi in enumerate(whole)])
     torch.testing.assert_close(logits, wanted, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("adam", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_layers_of_each_clients_own_move_as_torch_moves_one_client(adam, dtype):
+    """A first layer of the own items' rows and a dense one behind it, five steps, one client with no item."""
+    steps, rows, made = 5, rows_of([3, 0, 5], 8), torch.Generator().manual_seed(4)
+    values = torch.randn(steps, 8, generator=made, dtype=dtype)
+    values[2, 3] = 0
+    own, weight = torch.randn(8, 19, generator=made, dtype=dtype), torch.randn(3, 19, 6, generator=made, dtype=dtype)
+    bias, deep = torch.zeros(3, 19, dtype=dtype), torch.zeros(3, 6, dtype=dtype)
+    pulls = torch.randn(steps, 3, 2, 6, generator=made, dtype=dtype)
+    starts = [(own[rows.owner == c].clone(), weight[c].clone()) for c in range(3)]
+    optimiser = LocalOptimiser(0.01, adam=adam)
+    first = PersonalInput(own, bias, Inputs(rows, values), optimiser)
+    dense = PersonalAffine("encoder.1", weight, deep, optimiser)
+    for e in range(steps):
+        dense.forward(e, first.forward(e))
+        first.backward(e, dense.backward(e, pulls[e, :, 1:]))
+    for c, start in enumerate(starts):
+        tensors = [t.requires_grad_() for t in (*start, torch.zeros(19, dtype=dtype), torch.zeros(6, dtype=dtype))]
+        kind = (torch.optim.Adam if adam else torch.optim.SGD)(tensors, lr=0.01)
+        for e in range(steps):
+            kind.zero_grad()
+            x = values[e, rows.owner == c]
+            ((x @ tensors[0] + tensors[2]) @ tensors[1] + tensors[3]).dot(pulls[e, c, 1]).backward()
+            kind.step()
+        for found, wanted in zip((own[rows.owner == c], weight[c], bias[c], deep[c]), tensors, strict=True):
+            torch.testing.assert_close(found, wanted.detach())
+
+
+def test_a_gradient_of_another_width_is_refused_before_anything_moves():
+    rows = torch.ones(4, 6)
+    optimiser, owner = LocalOptimiser(0.1, adam=True), torch.tensor([0, 0, 1, 1])
+    for width in (5, 7):
+        with pytest.raises(IndexError, match="drop the message"):
+            optimiser.product_step_("own", rows, torch.ones(4), torch.ones(2, width), owner, 0)
+    assert (rows == 1).all()
+
+
+def test_a_layer_of_ones_own_moves_alike_in_any_company():
+    """To the bit: what a device trains holds nothing of who trained beside it."""
+    made = torch.Generator().manual_seed(5)
+    weight, x, pull = (torch.randn(7, *sides, generator=made) for sides in ((9, 21), (1, 9), (1, 21)))
+    together = weight.clone()
+    for chosen in (slice(0, 7), slice(3, 4), slice(2, 5)):
+        alone = weight[chosen].clone()
+        layer = PersonalAffine("own", alone, torch.zeros(len(alone), 21), LocalOptimiser(0.1, adam=True))
+        for e in range(4):
+            layer.forward(e, x[chosen])
+            layer.backward(e, pull[chosen] / (e + 1))
+        together = alone if len(alone) == 7 else together
+        assert torch.equal(alone, together[chosen])
