@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from privfed.audit.active.stateless_server import StatelessServer
+from privfed.audit.active.stateless import StatelessClients, StatelessServer
 from privfed.audit.checks.added_noise import RecoveredNoise, alike, amounts, of_sums, repeats
 from privfed.audit.checks.transcript_ledger import min_members
 from privfed.audit.report.records import Check
@@ -23,7 +22,7 @@ from privfed.contracts import Block, Fidelity, Schema
 from privfed.engines.simulation import Simulation
 from privfed.engines.witness import Witness
 from privfed.experiment import Experiment, RunResult
-from privfed.federation import SERVER, Call, Federation, Message, PrivateState, Purpose, StatefulClients, Streams
+from privfed.federation import SERVER, Call, Federation, Message, Purpose, Streams
 from privfed.privacy import Ledger, PrivacyPlan
 from privfed.privacy.sampling import All
 from privfed.updates import ClientUpdates, Dense
@@ -82,7 +81,7 @@ def _noise(
     """What releases are, less the clipped uploads."""
     witness = Witness(plan, rounds)
     engine = Simulation(
-        witness.clients(_Senders(clients, plan)), plan, clients, streams, Ledger(plan, clients), fidelity=fidelity
+        witness.clients(_Senders(plan)), plan, clients, streams, Ledger(plan, clients), fidelity=fidelity
     )
     server = witness.server(_Asker(single=plan.mechanism.release == "individual"))
     for t in rounds:
@@ -104,24 +103,16 @@ class _Asker(StatelessServer):
         ask(_STEP, cohort, Message({}), self.schema)
 
 
-class _Senders(StatefulClients):
+class _Senders(StatelessClients):
     """Clients of whom those with odd numbers send far more than the clip lets through, and the others nothing."""
 
     steps = frozenset({_STEP})
 
-    def __init__(self, clients: int, plan: PrivacyPlan) -> None:
-        self.private = PrivateState({"nothing": torch.zeros(clients)})
+    def __init__(self, plan: PrivacyPlan) -> None:
         self._size = _FAR * (1.0 if plan.mechanism.clip is None else plan.mechanism.clip.norm)
 
     def send(self, call: Call, message: Message) -> ClientUpdates:
         """The upload."""
         del message
-        self.private.stage(call.clients, {"nothing": torch.zeros(len(call.clients))})
         values = (call.clients % 2 * self._size).float().unsqueeze(1).repeat(1, _WIDTH)
         return ClientUpdates(call.clients, call.schema, [Dense(_BLOCK, torch.arange(len(values)), values)])
-
-    def score(
-        self, clients: Tensor, message: Message, updates: ClientUpdates | None, candidates: Tensor | None
-    ) -> Tensor:
-        """Nobody recommends anything here."""
-        raise NotImplementedError

@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from privfed.audit.active.honest_run import HonestQuery, trained
-from privfed.audit.active.stateless_server import StatelessServer
+from privfed.audit.active.stateless import StatelessServer
 from privfed.audit.active.tampered_clients import Step, TamperedClients
 from privfed.audit.checks.added_noise import amounts, of_sums, repeats
 from privfed.audit.checks.neighbours import only

@@ -12,17 +12,17 @@ from dataclasses import replace
 import numpy as np
 import torch
 from jaxtyping import Float32, Float64
-from torch import Tensor
 
 from attacks.empirical import LowerBound, clopper_pearson_epsilon
 from attacks.implementation import FloatNoise, UntouchedBits, repeated_values, spare_bits
+from privfed.audit.active.stateless import StatelessClients
 from privfed.audit.checks.implementation.claims import FALSE_ALARM, claims_epsilon
 from privfed.audit.epsilon.claims import query_epsilon
 from privfed.audit.report.records import Check
 from privfed.contracts import Block
 from privfed.engines.simulation import Simulation
 from privfed.experiment import Experiment, RunResult
-from privfed.federation import Call, Message, PrivateState, StatefulClients, Streams
+from privfed.federation import Call, Message, Streams
 from privfed.privacy import Ledger, PrivacyPlan
 from privfed.privacy.sampling import All
 from privfed.updates import ClientUpdates, Rows
@@ -90,7 +90,7 @@ def release(
     population = DRAWS if summed else 2 * DRAWS
     short = _short(block, plan)
     simulation = Simulation(
-        _Senders(population, summed=summed, size=_FAR * _clip_norm(plan) / block.weight),
+        _Senders(summed=summed, size=_FAR * _clip_norm(plan) / block.weight),
         everybody,
         population,
         Streams.from_seed(_SEED),
@@ -104,7 +104,7 @@ def release(
     return _scores(values.reshape(2 * DRAWS, WIDTH).numpy(), plan, block.weight)
 
 
-class _Senders(StatefulClients):
+class _Senders(StatelessClients):
     """Clients of whom those with even numbers send one row of equal numbers, and the others nothing.
 
     Where uploads are summed, everybody sends, each in a row of its own among rows that nobody touches.
@@ -112,26 +112,18 @@ class _Senders(StatefulClients):
 
     steps = frozenset({"send"})
 
-    def __init__(self, population: int, *, summed: bool, size: float) -> None:
-        self.private = PrivateState({"nothing": torch.zeros(population)})
+    def __init__(self, *, summed: bool, size: float) -> None:
         self._summed, self._size = summed, size
 
     def send(self, call: Call, message: Message) -> ClientUpdates:
         """The upload, far outside the clip."""
         del message
-        self.private.stage(call.clients, {"nothing": torch.zeros(len(call.clients))})
         name = next(iter(call.schema))
         sends = torch.ones_like(call.clients, dtype=torch.bool) if self._summed else call.clients % 2 == 0
         owner = sends.nonzero().squeeze(1)
         row = 2 * call.clients[owner] if self._summed else torch.zeros_like(owner)
         values = torch.full((len(owner), WIDTH), self._size)
         return ClientUpdates(call.clients, call.schema, [Rows(name, owner, row, values)])
-
-    def score(
-        self, clients: Tensor, message: Message, updates: ClientUpdates | None, candidates: Tensor | None
-    ) -> Tensor:
-        """Nobody recommends anything here."""
-        raise NotImplementedError
 
 
 def _short(block: Block, plan: PrivacyPlan) -> Block:

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from privfed.audit.active.stateless_server import StatelessServer
+from privfed.audit.active.stateless import StatelessServer
 from privfed.audit.epsilon.probes.uploads import STEP, PrescribedClients, PrescribedUploads, in_slots
 from privfed.contracts import Fidelity, Schema
 from privfed.data import Histories, Split, SplitSpec

@@ -14,8 +14,9 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
+from privfed.audit.active.stateless import StatelessClients
 from privfed.contracts import Block, Schema
-from privfed.federation import Call, Message, Ranges
+from privfed.federation import Call, Message
 from privfed.privacy import PrivacyPlan
 from privfed.updates import ClientUpdates, Dense, LowRank, Part, Rows
 
@@ -85,17 +86,13 @@ class PrescribedUploads:
         return [repeated(schema, self.n_slots) for schema in self.schemas]
 
 
-class PrescribedClients:
+class PrescribedClients(StatelessClients):
     """Clients of a probe: no data, no state, one step."""
 
     steps = frozenset({STEP})
 
     def __init__(self, uploads: PrescribedUploads) -> None:
         self.uploads = uploads
-
-    def receive(self, step: str, message: Message) -> None:
-        """Nothing is kept of a message."""
-        del step, message
 
     def upload(self, call: Call, message: Message) -> ClientUpdates:
         """What the called users are told to send."""
@@ -108,31 +105,6 @@ class PrescribedClients:
                 owner = (forms == form).nonzero().squeeze(1)
                 parts.append(_part(name, block, form, owner, values[owner], slots[owner]))
         return ClientUpdates(call.clients, call.schema, parts)
-
-    def score(
-        self,
-        clients: Int64[Tensor, " clients"],
-        message: Message,
-        updates: ClientUpdates | None,
-        candidates: Int64[Tensor, "clients c"] | None,
-    ) -> Float[Tensor, "clients c"]:
-        """Nothing is recommended."""
-        del message, updates
-        return torch.zeros(len(clients), 0 if candidates is None else candidates.shape[1])
-
-    def commit(self) -> None:
-        """There is no state."""
-
-    def discard(self) -> None:
-        """Nor anything staged."""
-
-    def state(self) -> dict[str, Tensor]:
-        """Empty."""
-        return {}
-
-    def load(self, state: Mapping[str, Ranges]) -> None:
-        """Nothing to continue from."""
-        del state
 
 
 def _part(
