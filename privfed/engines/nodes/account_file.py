@@ -44,7 +44,7 @@ class AccountFile:
         if len(heads) <= entries or heads[entries] != head:
             raise StateError(
                 f"{path} does not begin with the {entries} lines that this node's record has seen: what its users have "
-                "sent is not known, so the run is refused; bring the file back, or begin a new run"
+                "sent is not known, so the run is refused; bring that very file back, no older copy, or begin a new run"
             )
 
     def record(self) -> None:
@@ -88,6 +88,6 @@ class AccountFile:
         except (LedgerError, KeyError, ValueError, TypeError, json.JSONDecodeError) as error:
             raise StateError(
                 f"{self._path} was edited or is damaged ({type(error).__name__}): what this node's users have sent is "
-                "not known, so the run is refused; bring the file back, or begin a new run"
+                "not known, so the run is refused; bring that very file back, no older copy, or begin a new run"
             ) from error
         self.entries += 1

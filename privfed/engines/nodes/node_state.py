@@ -98,7 +98,7 @@ class NodeState:
         if self.record.run is None and run in self.book.active:
             raise StateError(
                 f"{self.path / RECORD} is gone although this node takes part in the run: what its users have spent is "
-                "not known, so the run is refused; bring the file back, or begin a new run"
+                "not known, so the run is refused; bring that very file back, no older copy, or begin a new run"
             )
         # A run that this node takes no part in leaves nothing in memory, however many of them are named.
         self._memories = {name: memory for name, memory in self._memories.items() if name in self.book.active}
