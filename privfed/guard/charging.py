@@ -204,5 +204,7 @@ def _plan_of(path: Path) -> PrivacyPlan:
     first, _, _ = read_file(path).partition(b"\n")
     header, _ = unlink(None, first.decode(errors="replace"), f"ledger {path}, line 1")
     if not isinstance(header.get("plan"), dict):
-        raise StateError(f"{path} names no plan, so what was spent under it is not known; bring that very file back, no older copy")
+        raise StateError(
+            f"{path} names no plan, so what was spent under it is not known; bring that very file back, no older copy"
+        )
     return PrivacyPlan.from_dict(header["plan"])
