@@ -105,8 +105,8 @@ class Book(BaseModel):
             if read_file(ledger).count(b"\n") > 1:
                 raise StateError(
                     f"{folder / BOOK} is gone and {ledger.name} has entries: what this node has spent over all runs is "
-                    "not known, so it answers nothing; bring that very file back, no older copy, or take a new folder and "
-                    "a new key"
+                    "not known, so it answers nothing; bring that very file back, no older copy, or take a new folder "
+                    "and a new key"
                 )
         return cls()
 
