@@ -100,10 +100,30 @@ class NodeState:
                 f"{self.path / RECORD} is gone although this node takes part in the run: what its users have spent is "
                 "not known, so the run is refused; bring that very file back, no older copy, or begin a new run"
             )
+        if self.record.run is not None and run not in self.book.active:
+            self._finish_leaving()
         # A run that this node takes no part in leaves nothing in memory, however many of them are named.
         self._memories = {name: memory for name, memory in self._memories.items() if name in self.book.active}
         if self.memory.version != self.record.version:
             self._memories[run] = RunMemory(version=self.record.version)
+
+    def _finish_leaving(self) -> None:
+        """Remove the record of a run that the book does not have among the active ones.
+
+        A process that joins a run dies between record and book before it has answered, and one that leaves it dies
+        between the book and the removal of the record.
+
+        Raises:
+            StateError: something was charged in the run, and the book never heard of it.
+        """
+        if self.record.charges and not any(cost.run == self._name for cost in self.book.ended):
+            raise StateError(
+                f"the book in {self.states} does not know run {self._name}, in which {self.record.charges} queries were "
+                "recorded: it is older than the record, so what this node has spent is not known; bring the file back, "
+                "or take a new folder and a new key"
+            )
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.record = NodeRecord()
 
     def reload(self) -> None:
         """Take back what an unanswered message changed in book and record."""

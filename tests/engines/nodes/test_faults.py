@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,12 @@ import pytest
 import torch
 
 from privfed.engines.nodes.announcement import Announcement
-from privfed.engines.nodes.errors import NodesError
+from privfed.engines.nodes.errors import NodesError, StateError
 from privfed.engines.nodes.loopback import Fault, InProcess, Loopback
 from privfed.engines.nodes.node import Node
 from privfed.engines.nodes.party import Party
 from privfed.engines.nodes.policy import Policy
+from privfed.engines.nodes.record import Book
 from privfed.engines.nodes.run import train
 from privfed.engines.simulation import Simulation, TooFewClientsError
 from privfed.experiment import Experiment
@@ -197,6 +199,62 @@ def test_a_server_may_die_between_a_sum_and_the_journal(
     trained = f.train()
     assert equal(trained.server, simulated.server)
     assert f.ledger_lines() == charges
+
+
+def test_a_node_may_die_between_record_and_book_when_it_joins(
+    federation: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record says that it takes part, and no book counts what the run costs."""
+    f = federation("pfedrec", SECURE, nodes=3)
+    simulated, charges = f.simulated()
+    save = Book.save
+
+    def die(book: Book, folder: Path) -> None:
+        if book.active:
+            raise Died
+        save(book, folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Book, "save", die)
+        with pytest.raises(Died):
+            f.train()
+    trained = f.train(InProcess(f.fresh()))
+    assert trained.traffic.aborted_rounds == 0
+    assert equal(trained.server, simulated.server)
+    assert f.ledger_lines() == charges
+    assert [cost.rounds for n in f.nodes for cost in Book.load(f.node(n).state.states).ended] == [2, 2, 2]
+
+
+def test_a_node_that_dies_as_it_leaves_has_left(
+    federation: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its book has ended the run, and the record with private tensors and secrets was not removed yet."""
+    f = federation("pfedrec", SECURE, nodes=3)
+
+    def die(*_: Any, **__: Any) -> None:
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr("privfed.engines.nodes.node_state.shutil", SimpleNamespace(rmtree=die))
+        with pytest.raises(Died):
+            f.train()
+    run = Announcement.model_validate_json((f.folder / "server" / "run.json").read_text()).run
+    node = f.node(100)
+    assert node.state.path.joinpath(run).exists()
+    assert node.ledger_of(run) is None
+    assert not node.state.path.exists()
+    assert len(Book.load(node.state.states).ended) == 1
+
+
+def test_a_book_that_is_older_than_a_charged_record_is_refused(federation: Callable[..., Any]) -> None:
+    f = federation("pfedrec", SECURE, nodes=3, rounds=3)
+    with pytest.raises(Died):
+        f.train(Deadly(InProcess(f.nodes), 9, before=True))
+    node = f.node(100)
+    (run,) = Book.load(node.state.states).active
+    Book(version=1).save(node.state.states)
+    with pytest.raises(StateError, match="does not know run"):
+        f.node(100).ledger_of(run)
 
 
 def test_with_keys_of_their_own_nodes_open_a_query_once(
