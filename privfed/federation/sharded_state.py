@@ -84,9 +84,12 @@ class ShardFolder:
             lock = (self.path / _OWNER).open("a+", encoding="utf-8")
             finalize(self, lock.close)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            lock.truncate(0)
-            lock.write(json.dumps({"run": self.run}))
-            lock.flush()
+            # Written once: a process that dies in between must leave no shards without the name of their run.
+            if os.fstat(lock.fileno()).st_size:
+                self._refuse_foreign()
+            else:
+                lock.write(json.dumps({"run": self.run}))
+                lock.flush()
         except BlockingIOError:
             raise ClientStateError(
                 f"another run keeps client state in {self.path} right now: wait for it, or choose another folder"

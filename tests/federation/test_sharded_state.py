@@ -1,7 +1,11 @@
 """Private state in files does what private state in memory does, at any size of shard, and leaves nothing half."""
 
+import contextlib
+import fcntl
+import gc
 import json
 import os
+import sys
 from errno import ENOSPC
 
 import pytest
@@ -206,6 +210,29 @@ class TestFoldersThatCannotBeUsed:
 
     def test_a_kill_before_the_owner_was_written_does_no_harm(self, tmp_path):
         (tmp_path / "owner.json").write_text("")
+        state = ShardFolder(tmp_path, "run").keep("users", USERS, start)
+        same(state.state(), start(torch.arange(USERS)))
+
+    def test_a_second_kill_right_after_the_claim_leaves_the_owner_with_its_shards(self, tmp_path, monkeypatch):
+        killed = ShardFolder(tmp_path, "run")
+        held = killed.keep("users", USERS, start)
+        killed.claim()
+        del killed, held
+        gc.collect()
+        assert list(tmp_path.glob("*.shard"))
+        again = ShardFolder(tmp_path, "run")
+        really = fcntl.flock
+
+        def dying(file, operation):
+            really(file, operation)
+            monkeypatch.setattr(json, "dumps", lambda *_: sys.exit("killed"))
+
+        monkeypatch.setattr(fcntl, "flock", dying)
+        with contextlib.suppress(SystemExit):
+            again.claim()
+        monkeypatch.undo()
+        del again
+        gc.collect()
         state = ShardFolder(tmp_path, "run").keep("users", USERS, start)
         same(state.state(), start(torch.arange(USERS)))
 
