@@ -3,10 +3,13 @@
 A folder in another format is refused, because what its files mean may have changed.
 """
 
+import fcntl
 import itertools
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,3 +109,26 @@ def claim(folder: Path) -> None:
         raise CommandError(f"cannot make the folder {folder} ({error.strerror}): choose another --out") from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise CommandError(f"the folder {folder} cannot be written: choose another --out")
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Train in `folder` as the only process: two would write one checkpoint, each its own half.
+
+    Raises:
+        CommandError: another process does.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CommandError(
+                f"another process trains in {folder} right now: wait for it, or choose another --out"
+            ) from None
+        except OSError:
+            # Some network file systems lock no folders.
+            pass
+        yield
+    finally:
+        os.close(descriptor)

@@ -214,12 +214,15 @@ def run(
         *training.variant(experiment),
         "",
     )
-    record.write(out)
-    start.keep(experiment, out, origin, screen)
-    result = training.train(
-        experiment, out, screen, resume=resume, parts=evaluated,
-        mark=synthetic_mark(synthetic=interactions.card.synthetic),
-    )  # fmt: skip
+    with directory.held(out):
+        if begun is None:
+            directory.refuse_foreign(out, "run")
+        start.keep(experiment, out, origin, screen)
+        record.write(out)
+        result = training.train(
+            experiment, out, screen, resume=resume, parts=evaluated,
+            mark=synthetic_mark(synthetic=interactions.card.synthetic),
+        )  # fmt: skip
     experiment.storage.remove()
     _tell(screen, out, experiment, interactions, result, forecast, origin)
 

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
-from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError, safe_open
 
 from privfed.cli.directory import DirectoryRecord
 from privfed.cli.failures import CommandError
 from privfed.cli.screen import Screen
+from privfed.compute.devices import all_on_host
+from privfed.engines.tensor_file import write_tensors
 from privfed.experiment import Experiment
 from privfed.federation import Message
 
@@ -56,11 +57,15 @@ def begin(
 
 
 def keep(experiment: Experiment, directory: Path, origin: Origin | None, screen: Screen) -> None:
-    """Write first parameters that are not the method's own into the run's folder, so that a resumed run has them."""
+    """Write first parameters that are not the method's own into the run's folder, so that a resumed run has them.
+
+    Nothing resumes a folder without a record, so these are written before it.
+    """
     if origin is None:
         return
-    state = {name: value.contiguous() for name, value in experiment.server.state().items()}
-    save_file(state, directory / START, origin)
+    partial = directory / f"{START}.partial"
+    write_tensors(partial, all_on_host(experiment.server.state()), origin)
+    partial.replace(directory / START)
     screen.result(f"Note: {origin['note']}.")
 
 
@@ -69,9 +74,15 @@ def _resumed(experiment: Experiment, source: Path | None, directory: Path) -> Or
         raise CommandError(f"{directory} goes on from where it began: leave out --start-from with --resume")
     if not (directory / START).exists():
         return None
-    with safe_open(directory / START, "pt") as file:
-        experiment.server.load({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118 (not a mapping)
-        origin: Origin = file.metadata()
+    try:
+        with safe_open(directory / START, "pt") as file:
+            first = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            origin: Origin = file.metadata()
+    except (OSError, SafetensorError) as error:
+        raise CommandError(
+            f"{directory / START} is damaged ({error}): restore it, or start again with another --out"
+        ) from error
+    experiment.server.load(first)
     return origin
 
 

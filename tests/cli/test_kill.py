@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from privfed.cli.directory import held
+
 pytestmark = pytest.mark.process
 
 RUN = (
@@ -65,6 +67,32 @@ def test_half_a_line_of_metrics_is_dropped_on_resume(cli: Callable, tmp_path: Pa
     (out / "metrics.jsonl").write_bytes(before + b'{"round": 3, "par')
     cli("run", "--out", out, "--resume", "--quiet")
     assert (out / "metrics.jsonl").read_bytes() == before
+
+
+def test_two_processes_do_not_continue_one_run(refused: Callable[..., str], cli: Callable, tmp_path: Path) -> None:
+    """Each would write its half of one checkpoint."""
+    out = tmp_path / "r"
+    cli(*RUN, "--rounds", 2, "--out", out)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with held(out):
+        assert f"another process trains in {out} right now" in refused("run", "--out", out, "--resume", "--quiet")
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    cli("run", "--out", out, "--resume", "--quiet")
+
+
+def test_two_new_runs_do_not_share_a_folder(
+    refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The other one began while this one was assembled."""
+    out = tmp_path / "r"
+
+    def late(folder: Path) -> None:
+        folder.mkdir()
+        (folder / "config.json").write_text("{}")
+
+    monkeypatch.setattr("privfed.cli.directory.claim", late)
+    assert "holds a run already" in refused(*RUN, "--rounds", 2, "--out", out)
+    assert (out / "config.json").read_text() == "{}"
 
 
 def test_interruption(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:

@@ -46,6 +46,30 @@ def test_a_run_starts_from_released_weights_and_keeps_its_start(released, cli, t
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
 
 
+def test_a_run_killed_as_it_is_recorded_does_not_go_on_from_another_start(released, call, tmp_path, monkeypatch):
+    """A folder with a record and without the start would be resumed from the method's own first parameters."""
+
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    out = tmp_path / "killed"
+    for place in ("privfed.cli.start.keep", "privfed.cli.directory.DirectoryRecord.write"):
+        shutil.rmtree(out, ignore_errors=True)
+        monkeypatch.setattr(place, kill)
+        call("run", "feddae", *SMALL, *FEDDAE, "--start-from", released, "--out", out)
+        monkeypatch.undo()
+        assert not (out / "config.json").exists()
+
+
+def test_a_damaged_start_is_named_in_one_sentence(released, cli, refused, tmp_path):
+    out = tmp_path / "started"
+    cli("run", "feddae", *SMALL, *FEDDAE, "--start-from", released, "--out", out)
+    content = (out / START).read_bytes()
+    for damage in (b"", content[:-7], b"garbage of some length"):
+        (out / START).write_bytes(damage)
+        assert f"{START} is damaged" in refused("run", "--resume", "--quiet", "--out", out)
+
+
 def test_what_cannot_be_a_start_is_refused(released, cli, refused, tmp_path):
     def start(*words):
         return refused("run", *words, *SMALL, "--rounds", 1, "--out", tmp_path / "none")
