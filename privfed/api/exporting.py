@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from privfed.api import printing
 from privfed.api.errors import UseError
 from privfed.compute.devices import all_on_host
+from privfed.engines.tensor_file import write_tensors
 from privfed.experiment.folder import write_text
 from privfed.methods.registry import method, methods
 
@@ -51,7 +51,7 @@ def export(run: "TrainedRun", file: Path) -> Path:
 
 def _safetensors(run: "TrainedRun", tensors: Mapping[str, Tensor], file: Path) -> str:
     """Every public tensor, and in the metadata the item ids in the order of item numbers."""
-    save_file({name: value.contiguous() for name, value in tensors.items()}, file, _about(run))
+    write_tensors(file, tensors, _about(run))
     shapes = ", ".join(f"`{name}` {list(value.shape)}" for name, value in tensors.items())
     return f"Tensors: {shapes}. The metadata hold the item ids in the order of item numbers."
 

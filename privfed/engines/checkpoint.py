@@ -7,10 +7,9 @@ memory for it.
 """
 
 import json
-import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -19,20 +18,17 @@ from typing import Any
 import torch
 from pydantic import BaseModel, JsonValue
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from privfed.compute.processes import ALONE, Processes
 from privfed.engines.nodes.files import sync_folder
+from privfed.engines.tensor_file import write_tensors
 from privfed.evaluation import EvaluationResult, Part, RoundEvaluation
 from privfed.evaluation.result import Ratio
 from privfed.federation import Ranges
 
 _SERVER = "server.safetensors"
-_HEADER_SIZE = 8
-"""Bytes before a safetensors header that say how long it is, little-endian."""
-_AT_ONCE = 16 * 2**20
-"""Bytes of private tensors that are copied at once."""
 
 
 class SavedEvaluation(BaseModel):
@@ -85,10 +81,10 @@ class Checkpoint:
             new.parent.mkdir(parents=True, exist_ok=True)
             new.mkdir(mode=0o700)  # private tensors of users
         processes.wait()
-        _stream(self.clients, new / _clients(processes.rank, processes.size))
+        write_tensors(new / _clients(processes.rank, processes.size), self.clients)
         processes.wait()
         if processes.first:
-            save_file({name: values.contiguous() for name, values in self.server.items()}, new / _SERVER)
+            write_tensors(new / _SERVER, self.server)
             self._swap_in(new, old, folder)
         processes.wait()
 
@@ -148,39 +144,6 @@ def _old(folder: Path) -> Path:
 def _clients(rank: int, size: int) -> str:
     """File of the private tensors of the users of one process."""
     return "clients.safetensors" if size == 1 else f"clients-{rank + 1:05d}-of-{size:05d}.safetensors"
-
-
-def _stream(tensors: Mapping[str, Ranges], path: Path) -> None:
-    """Write a safetensors file: a header with the place of every tensor, then their bytes one after the other."""
-    kinds = {name: _kind(values) for name, values in tensors.items()}
-    laid_out = save(kinds)
-    header_size = int.from_bytes(laid_out[:_HEADER_SIZE], "little")
-    header, offset = json.loads(laid_out[_HEADER_SIZE : _HEADER_SIZE + header_size]), 0
-    for name, entry in header.items():
-        size = math.prod(tensors[name].shape) * kinds[name].element_size()
-        entry |= {"shape": list(tensors[name].shape), "data_offsets": [offset, offset := offset + size]}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % _HEADER_SIZE)
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(_HEADER_SIZE, "little") + text)
-        for name in header:
-            for some in _pieces(tensors[name], kinds[name]):
-                file.write(some.contiguous().view(-1).view(torch.uint8).numpy().data)
-
-
-def _kind(values: Ranges) -> Tensor:
-    """None of the rows, which tell shape and dtype; a single number as it is."""
-    return values if isinstance(values, Tensor) and not values.dim() else values[:0]
-
-
-def _pieces(values: Ranges, kind: Tensor) -> Iterator[Tensor]:
-    """The rows of a tensor, some at a time."""
-    if not kind.dim():
-        yield kind
-        return
-    step = max(1, _AT_ONCE // max(1, math.prod(values.shape[1:]) * kind.element_size()))
-    for first in range(0, values.shape[0], step):
-        yield values[first : first + step]
 
 
 class _SavedRows:

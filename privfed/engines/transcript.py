@@ -14,13 +14,13 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Int64
-from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from privfed.compute.devices import all_on_host
 from privfed.contracts import TAPS, Tap
 from privfed.engines.aggregation.held_blocks import Holdings
+from privfed.engines.tensor_file import write_tensors
 from privfed.federation import Call, Message
 from privfed.updates import Rows
 
@@ -42,6 +42,10 @@ CLIP_NORM = "@clip_norm"
 _SHARED, _PERSONAL, _CONFIG = "shared/", "personal/", "config/"
 
 NOBODY = torch.empty(0, dtype=torch.int64)
+
+
+class TapsError(ValueError):
+    """A file of what was tapped is damaged."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -264,9 +268,8 @@ class Transcript:
                 path = folder / f"{tap}-{seen.round:06d}{another}.safetensors"
                 earlier[seen.round] += 1
                 if not path.exists():
-                    tensors = {name: t.contiguous() for name, t in seen.tensors.items()}
                     partial = path.with_suffix(".partial")
-                    save_file(tensors | {"@users": seen.users}, partial)
+                    write_tensors(partial, {**seen.tensors, "@users": seen.users})
                     partial.replace(path)
 
     def load(self, folder: Path, *, before: int) -> None:
@@ -285,12 +288,22 @@ def received(seen: Observation) -> Message:
 
 
 def load_observations(folder: Path, taps: Iterable[Tap] = TAPS) -> list[Observation]:
-    """Read what `Transcript.save` wrote, by tap and then by round."""
+    """Read what `Transcript.save` wrote, by tap and then by round.
+
+    Raises:
+        TapsError: a file cannot be read.
+    """
     out = []
     for tap in taps:
         for path in sorted(folder.glob(f"{tap}-*.safetensors"), key=lambda path: path.stem):
-            with safe_open(path, framework="pt") as file:
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no __iter__)
-            users = tensors.pop("@users")
-            out.append(Observation(tap, int(path.stem.split("-")[1]), users, tensors))
+            try:
+                with safe_open(path, framework="pt") as file:
+                    tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no __iter__)
+                users, round = tensors.pop("@users"), int(path.stem.split("-")[1])
+            except (OSError, ValueError, KeyError, SafetensorError) as error:
+                raise TapsError(
+                    f"the tapped messages in {path} are damaged ({error}); restore the file, or run again in another "
+                    "folder"
+                ) from error
+            out.append(Observation(tap, round, users, tensors))
     return out

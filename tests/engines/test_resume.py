@@ -1,9 +1,13 @@
 """A killed run continues to the very bits of an unbroken one: tensors, metrics, ledger, guarantee, taps."""
 
+import resource
+from contextlib import contextmanager
+
 import pytest
 import torch
 
 from privfed.engines.checkpoint import Checkpoint, CheckpointError
+from privfed.engines.transcript import TapsError
 from privfed.evaluation import Protocol
 from privfed.experiment import Experiment
 from privfed.experiment.gain import gain_over_popularity
@@ -267,6 +271,47 @@ def test_a_damaged_checkpoint_is_named_in_one_sentence(small_split, tmp_path):
     with pytest.raises(CheckpointError, match="is damaged") as caught:
         experiment(small_split, run).run(tmp_path, resume=True)
     assert "\n" not in str(caught.value)
+
+
+@contextmanager
+def no_file_longer_than(size):
+    """What a full disk says, for every file of this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize(("places", "size"), [(("raw", "wire", "model"), 1500), ((), 2000), ((), 3000), ((), 6000)])
+def test_a_full_disk_is_an_error_of_the_system_and_the_run_goes_on_from_there(small_split, tmp_path, places, size):
+    """Whichever file no longer fits: of taps, of private or of public tensors, or of progress."""
+
+    def start():
+        return experiment(small_split, "gpfedrec, local laplace", taps=TapConfig(places=places, users=6))
+
+    whole, folder = tmp_path / "whole", tmp_path / "run"
+    whole.mkdir()
+    folder.mkdir()
+    wanted = start().run(whole)
+    with no_file_longer_than(size), pytest.raises(OSError, match="File too large"):
+        start().run(folder)
+    same_run(start().run(folder, resume=True), wanted)
+    names = [{str(path.relative_to(place)) for path in place.rglob("*")} for place in (folder, whole)]
+    assert {name.removesuffix(".partial") + ".safetensors" for name in names[0] - names[1]} <= names[1]
+
+
+def test_damaged_taps_are_named_in_one_sentence(small_split, tmp_path):
+    run = "gpfedrec, local laplace"
+    with pytest.raises(KilledError):
+        experiment(small_split, run).run(tmp_path, progress=kill_after(1))
+    path = tmp_path / "taps" / "wire-000000.safetensors"
+    for content in (b"", path.read_bytes()[:-9], b"\0" * 40):
+        path.write_bytes(content)
+        with pytest.raises(TapsError, match=r"wire-000000.safetensors are damaged") as caught:
+            experiment(small_split, run).run(tmp_path, resume=True)
+        assert "\n" not in str(caught.value)
 
 
 def test_restoring_gives_the_trained_sides(small_split, unbroken, tmp_path):

@@ -155,11 +155,18 @@ class ItemCodes:
         return top(users, self.packed, self.d, k, exclude)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write a safetensors file, whole or not at all."""
+        """Write a safetensors file, whole or not at all.
+
+        Raises:
+            CodesError: it cannot be written.
+        """
         place = Path(path)
         partial = place.with_name(place.name + ".partial")
         about = {"format": _FORMAT, "d": str(self.d)} | ({} if self.ids is None else {"ids": json.dumps(self.ids)})
-        save_file({"codes": np.ascontiguousarray(self.packed)}, partial, about)
+        try:
+            save_file({"codes": np.ascontiguousarray(self.packed)}, partial, about)
+        except SafetensorError as error:
+            raise CodesError(f"the item codes cannot be written to {place} ({error}): make room there") from error
         partial.replace(place)
 
     @classmethod

@@ -126,6 +126,12 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     assert path.read_bytes() == before
 
 
+def test_a_place_that_cannot_be_written_is_named_in_one_sentence(tmp_path):
+    (tmp_path / "items.partial").mkdir()
+    with pytest.raises(CodesError, match=r"cannot be written to .*items"):
+        ItemCodes.from_signs(np.ones((3, 4), dtype=np.int8)).save(tmp_path / "items")
+
+
 def spoiled(tmp_path, damage):
     path = tmp_path / "items"
     codes = ItemCodes.from_signs(np.ones((3, 4), dtype=np.int8), ["a", "b", "c"])
