@@ -91,10 +91,14 @@ def refuse_foreign(folder: Path, kind: Kind) -> None:
     Raises:
         CommandError: it holds something already.
     """
-    if (folder / RECORD).exists():
-        raise CommandError(f"{folder} holds a run already: add --resume to continue it, or choose another --out")
+    _refuse_begun(folder)
     if folder.is_dir() and any(folder.iterdir()):
         raise CommandError(f"{folder} is not empty and holds no {kind} of privfed: choose another --out")
+
+
+def _refuse_begun(folder: Path) -> None:
+    if (folder / RECORD).exists():
+        raise CommandError(f"{folder} holds a run already: add --resume to continue it, or choose another --out")
 
 
 def claim(folder: Path) -> None:
@@ -112,11 +116,15 @@ def claim(folder: Path) -> None:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def held(folder: Path, *, new: bool) -> Iterator[None]:
     """Train in `folder` as the only process: two would write one checkpoint, each its own half.
 
+    Args:
+        folder: of the run.
+        new: whether the run begins, so that nobody else's may have begun there in the meantime.
+
     Raises:
-        CommandError: another process does.
+        CommandError: another process trains there, or a run has begun.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -129,6 +137,8 @@ def held(folder: Path) -> Iterator[None]:
         except OSError:
             # Some network file systems lock no folders.
             pass
+        if new:
+            _refuse_begun(folder)
         yield
     finally:
         os.close(descriptor)

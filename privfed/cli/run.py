@@ -214,9 +214,7 @@ def run(
         *training.variant(experiment),
         "",
     )
-    with directory.held(out):
-        if begun is None:
-            directory.refuse_foreign(out, "run")
+    with directory.held(out, new=begun is None):
         start.keep(experiment, out, origin, screen)
         record.write(out)
         result = training.train(

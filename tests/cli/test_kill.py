@@ -74,7 +74,7 @@ def test_two_processes_do_not_continue_one_run(refused: Callable[..., str], cli:
     out = tmp_path / "r"
     cli(*RUN, "--rounds", 2, "--out", out)
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    with held(out):
+    with held(out, new=False):
         assert f"another process trains in {out} right now" in refused("run", "--out", out, "--resume", "--quiet")
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
     cli("run", "--out", out, "--resume", "--quiet")

@@ -119,8 +119,8 @@ class NodeState:
         if self.record.charges and not any(cost.run == self._name for cost in self.book.ended):
             raise StateError(
                 f"the book in {self.states} does not know run {self._name}, in which {self.record.charges} queries "
-                "were recorded: it is older than the record, so what this node has spent is not known; bring the file back, "
-                "or take a new folder and a new key"
+                "were recorded: it is older than the record, so what this node has spent is not known; bring the file "
+                "back, or take a new folder and a new key"
             )
         shutil.rmtree(self.path, ignore_errors=True)
         self.record = NodeRecord()
