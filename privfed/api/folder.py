@@ -35,7 +35,7 @@ def read_record(folder: Path) -> FolderRecord:
         content = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise UseError(f"{folder} holds no run: give a folder that Run.save or 'privfed run' wrote") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UseError(f"{folder / RECORD} is damaged ({error}): train again") from error
     record = configure(FolderRecord, _in_format(content, folder))
     if record.kind != "run":
@@ -53,7 +53,7 @@ def read_devices_record(folder: Path) -> DevicesRecord:
     """
     try:
         content = json.loads((folder / DEVICES).read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UseError(f"{folder / DEVICES} is damaged ({error}): bring back the file as it was written") from error
     record = configure(DevicesRecord, _in_format(content, folder))
     if record.ended is None:

@@ -154,7 +154,7 @@ class PublishedModel:
             manifest = json.loads(files[f"{MODELS}/{version}/{MANIFEST}"])
             named = {f"{name}.bin": one["sha256"] for name, one in manifest["arrays"].items()} | manifest["files"]
             files |= {f"{MODELS}/{version}/{name}": (inside / Path(name).name).read_bytes() for name in named}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UseError(f"{folder} holds no whole published model ({error}): export it again") from error
         wrong = [name for name, digest in named.items() if _digest(files[f"{MODELS}/{version}/{name}"]) != digest]
         if wrong or _digest(files[f"{MODELS}/{version}/{MANIFEST}"]) != version:

@@ -39,7 +39,7 @@ class DirectoryRecord(FolderRecord):
         refuse_absent(folder, kind)
         try:
             content = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CommandError(f"{folder / RECORD} is damaged ({error}): start again with another --out") from error
         version = content.get("format") if isinstance(content, dict) else None
         if version != FORMAT:

@@ -130,7 +130,7 @@ class Checkpoint:
             # A file's tensors lie at any address, and products of unaligned ones may round otherwise.
             server = {name: value.clone() for name, value in load_file(place / _SERVER).items()}
             clients = _ranged(place, processes) if ranged else _private(place, processes)
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
             raise CheckpointError(
                 f"the checkpoint in {place} is damaged ({error}); start again in another folder"
             ) from error

@@ -151,7 +151,7 @@ class ShardFolder:
             return
         try:
             owner = json.loads(owner_file.read_text(encoding="utf-8"))["run"]
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             raise ClientStateError(
                 f"{self.path} is not empty and holds no client state: choose another folder for it"
             ) from None

@@ -39,8 +39,9 @@ def unlink(previous: str | None, line: str, where: str) -> tuple[dict[str, Any],
     """
     try:
         record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise LedgerError(f"{where} is damaged ({error.msg}): {_AFTERWARDS}") from None
+    except (ValueError, RecursionError) as error:
+        # Not all that the parser refuses is a wrong character: numbers of thousands of digits, and deep nesting.
+        raise LedgerError(f"{where} is damaged ({getattr(error, 'msg', error)}): {_AFTERWARDS}") from None
     digest = hashlib.sha256(line[:-_TAIL].encode(errors="replace")).hexdigest()
     if not isinstance(record, dict) or line[-_TAIL:] != f',"{DIGEST}":"{digest}"}}':
         raise LedgerError(f"{where} was edited, for its digest does not fit it: {_AFTERWARDS}")

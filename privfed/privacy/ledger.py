@@ -162,6 +162,9 @@ class Ledger:
         whole, newline, cut = content.rpartition(NEWLINE)
         ledger = cls(plan, population, run=run)
         ledger.path, ledger._size = path, len(whole) + len(newline)
+        header = link(None, ledger._header())[0]
+        if not newline and not header.encode().startswith(cut):
+            raise LedgerError(f"ledger {path} does not begin with the header of this run: no run resumes without it")
         if cut:
             ledger.notice = (
                 f"the last line of {path.name} was cut short ({len(cut)} bytes, after {whole.count(NEWLINE)} "
@@ -173,7 +176,7 @@ class Ledger:
         ledger.notices = _read_notices(_notices(path))
         lines = whole.decode("utf-8", errors="replace").split("\n") if newline else []
         if not lines:
-            ledger._append(link(None, ledger._header())[0])
+            ledger._append(header)
             return ledger
         ledger._read(lines, f"ledger {path}")
         if same_noise:
@@ -493,7 +496,7 @@ def _header_of(line: str) -> Any:
     """What the first line says, before anything in it is believed; None where it is no JSON."""
     try:
         return json.loads(line)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -167,8 +167,9 @@ def test_folders_from_elsewhere(
 def test_folders_that_hold_no_run(refused: Callable, tmp_path: Path) -> None:
     assert "is not there" in refused("attack", tmp_path / "nothing")
     assert "holds no run" in refused("run", "--out", tmp_path, "--resume")
-    (tmp_path / "config.json").write_text('{"format": 1,')
-    assert "is damaged" in refused("attack", tmp_path)
+    for damaged in ('{"format": 1,', "[" * 100_000):
+        (tmp_path / "config.json").write_text(damaged)
+        assert "is damaged" in refused("attack", tmp_path)
     (tmp_path / "file").write_text("")
     assert "is a file" in refused("attack", tmp_path / "file")
 

@@ -104,8 +104,9 @@ def test_no_checkpoint(tmp_path):
         lambda folder: (folder / "progress.json").write_text("{}"),
         lambda folder: (folder / "progress.json").write_text("[]"),
         lambda folder: (folder / "progress.json").write_bytes(b"\xff\xfe"),
+        lambda folder: (folder / "progress.json").write_text("[" * 100_000),
     ],
-    ids=["server missing", "clients cut", "progress cut", "progress empty", "progress of another shape", "not text"],
+    ids=["server missing", "clients cut", "progress cut", "progress empty", "another shape", "not text", "too deep"],
 )
 def test_damage_is_named_in_one_sentence(tmp_path, damage):
     folder = tmp_path / "checkpoint"

@@ -173,6 +173,33 @@ def test_a_cut_line_is_reported_now_and_by_every_later_resume(written):
     assert later.notices == first.notices == (first.notice,)
 
 
+@pytest.mark.parametrize("kept", [0, 1, 30, -1])
+def test_a_header_that_was_cut_short_is_written_again(written, kept):
+    path, lines, _ = written
+    path.write_text(lines[0][:kept])
+    assert Ledger.resume(PLAN, USERS, path).entries == ()
+    assert path.read_text() == lines[0] + "\n"
+
+
+@pytest.mark.parametrize("content", [b"garbage", b"\0" * 900, b"[" * 100_000, b'{"format":' + b"9" * 5000 + b"}"])
+def test_a_file_that_is_no_ledger_is_refused_and_left_as_it_is(written, content):
+    """Without a newline it looks like a header that a process died in, and it is none of this run's."""
+    path, _, _ = written
+    for end in (b"", b"\n"):
+        path.write_bytes(content + end)
+        with pytest.raises(LedgerError, match="begin with the header"):
+            Ledger.resume(PLAN, USERS, path)
+        assert path.read_bytes() == content + end
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, '{"round":' + "9" * 5000 + "}"])
+def test_a_line_that_no_parser_takes_is_damage(written, line):
+    path, lines, _ = written
+    path.write_text("\n".join([*lines[:2], line, ""]))
+    with pytest.raises(LedgerError, match="line 3 is damaged"):
+        Ledger.resume(PLAN, USERS, path)
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(

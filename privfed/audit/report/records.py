@@ -816,7 +816,7 @@ def read_report(path: Path) -> AuditReport:
     except OSError as error:
         msg = f"cannot read the report {path}: {error.strerror}; expected the report.json of a finished audit"
         raise ReportError(msg) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         msg = f"the report {path} is damaged or cut short ({error}); run the audit again"
         raise ReportError(msg) from error
     version = document.get("schema_version") if isinstance(document, dict) else None
