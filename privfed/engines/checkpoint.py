@@ -105,6 +105,12 @@ class Checkpoint:
         shutil.rmtree(old, ignore_errors=True)
 
     @staticmethod
+    def remove_former(folder: Path) -> None:
+        """Remove the checkpoint before this one, which a kill after the swap leaves with its private tensors."""
+        if folder.exists():
+            shutil.rmtree(_old(folder), ignore_errors=True)
+
+    @staticmethod
     def exists(folder: Path) -> bool:
         """Whether `load` would find a checkpoint."""
         return folder.exists() or _old(folder).exists()

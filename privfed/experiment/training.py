@@ -278,4 +278,6 @@ class TrainingRun:
         self._simulation.restore(saved.simulation)
         self._history.extend(one.evaluation() for one in saved.history)
         self._transcript.load(self._directory / _TAPS, before=checkpoint.next_round)
+        if assembly.processes.first:
+            Checkpoint.remove_former(folder)
         return checkpoint.next_round

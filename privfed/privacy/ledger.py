@@ -516,7 +516,7 @@ def _notices(path: Path) -> Path:
 
 
 def _read_notices(path: Path) -> tuple[str, ...]:
-    return tuple(path.read_text().splitlines()) if path.exists() else ()
+    return tuple(path.read_text(errors="replace").splitlines()) if path.exists() else ()
 
 
 def _add_notice(path: Path, notice: str) -> None:

@@ -1,6 +1,7 @@
 """A killed run continues to the very bits of an unbroken one: tensors, metrics, ledger, guarantee, taps."""
 
 import resource
+import shutil
 from contextlib import contextmanager
 
 import pytest
@@ -152,6 +153,14 @@ def test_a_finished_run_resumes_to_itself(small_split, unbroken, tmp_path):
     assert rounds == []
     same_run(found, wanted)
     assert (folder / "ledger.jsonl").read_text() == ledger
+
+
+def test_a_finished_run_that_was_killed_as_it_tidied_up_leaves_no_former_tensors(small_split, tmp_path):
+    run = "gpfedrec, local laplace"
+    experiment(small_split, run).run(tmp_path)
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "checkpoint.old")
+    experiment(small_split, run).run(tmp_path, resume=True)
+    assert not (tmp_path / "checkpoint.old").exists()
 
 
 def test_a_run_in_memory_equals_one_with_a_directory(small_split, unbroken, tmp_path):

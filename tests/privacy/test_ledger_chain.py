@@ -171,6 +171,9 @@ def test_a_cut_line_is_reported_now_and_by_every_later_resume(written):
     later = Ledger.resume(PLAN, USERS, path)
     assert later.notice is None
     assert later.notices == first.notices == (first.notice,)
+    with path.with_suffix(".notices").open("ab") as file:
+        file.write(b"\xff")
+    assert Ledger.resume(PLAN, USERS, path).notices[0] == first.notice
 
 
 @pytest.mark.parametrize("kept", [0, 1, 30, -1])
