@@ -366,6 +366,20 @@ def test_a_line_that_a_dying_process_began_is_dropped_and_its_upload_never_left(
     assert uploads(guard) == 2
 
 
+@pytest.mark.parametrize("kept", [0, 40, -1])
+def test_a_process_that_died_as_it_began_its_ledger_shuts_no_guard_out(tmp_path, kept):
+    """The file was made, and its first line was not written, or not whole."""
+    whole = tmp_path / "whole"
+    uploads(Guard(whole, PLAN, rounds=3))
+    (header,) = whole.glob("ledger-*.jsonl")
+    folder = tmp_path / "guard"
+    folder.mkdir()
+    (folder / header.name).write_bytes(header.read_bytes()[:kept])
+    guard = Guard(folder, PLAN, rounds=3)
+    guard.answer(model(), model)
+    assert uploads(guard) == 1
+
+
 def test_messages_at_the_same_time_never_go_past_the_budget(tmp_path):
     guards = [Guard(tmp_path, PLAN, rounds=6) for _ in range(2)]  # two processes' worth of memory, one folder
     answered, refused = [], []
