@@ -106,9 +106,8 @@ class Charging:
         stamp = _stamp(path)
         if self._kept is None or self._kept[1] != stamp or self._kept[0].head != (seen.head or self._kept[0].head):
             # One that was made and holds nothing is of a process that died before it had written a line.
-            ledger = (
-                self._resumed(seen) if path.exists() or seen.entries else Ledger(self._plan, PERSON, path, run=self._run)
-            )
+            begun = path.exists() or bool(seen.entries)
+            ledger = self._resumed(seen) if begun else Ledger(self._plan, PERSON, path, run=self._run)
             self._kept = ledger, _stamp(path)
         return book, self._kept[0]
 

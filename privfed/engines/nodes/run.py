@@ -233,7 +233,10 @@ def _root(folder: Path) -> bytes:
     path = folder / _ROOT
     if not path.exists():
         write_file(path, secrets.token_bytes(ROOT_BYTES))
-    return read_file(path)
+    root = read_file(path)
+    if len(root) != ROOT_BYTES:
+        raise StateError(f"{path} is no key of {ROOT_BYTES} bytes; begin the run again in another folder")
+    return root
 
 
 def _ledger(announced: Announcement, folder: Path) -> Ledger:

@@ -332,6 +332,16 @@ def test_an_aborted_round_stays_aborted(federation: Callable[..., Any]) -> None:
     assert equal(again.server, replayed(f, f.ledger_lines()).server)
 
 
+@pytest.mark.parametrize("kept", [0, 31, 33])
+def test_a_server_draws_no_keys_from_half_a_secret(federation: Callable[..., Any], kept: int) -> None:
+    f = federation("feddae", SECURE, nodes=3)
+    with pytest.raises(Died):
+        f.train(Deadly(InProcess(f.nodes), 1, before=True))
+    (f.folder / "server" / "secret.key").write_bytes(bytes(kept))
+    with pytest.raises(StateError, match="is no key of 32 bytes"):
+        f.train()
+
+
 def test_nobody_takes_the_seat_of_another_organisation(federation: Callable[..., Any], count_server: Any) -> None:
     """A thief with the data of an organisation and no key of it is a stranger, wherever it connects."""
     f = federation()
