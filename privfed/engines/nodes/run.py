@@ -201,6 +201,11 @@ def _announced(
     """The run in the folder, or a new one that is written there."""
     path = folder / _RUN
     if not path.exists():
+        if (folder / _LEDGER).exists() or Checkpoint.exists(folder / _CHECKPOINT):
+            raise StateError(
+                f"{path} is gone and the folder holds a run: nodes would charge what goes on as another run; bring the "
+                "file back, or begin the run again in another folder"
+            )
         announced = Announcement.from_config(config, data, federation, seeded=seeded)
         write_file(path, announced.model_dump_json().encode())
         return announced

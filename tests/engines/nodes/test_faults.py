@@ -332,6 +332,15 @@ def test_an_aborted_round_stays_aborted(federation: Callable[..., Any]) -> None:
     assert equal(again.server, replayed(f, f.ledger_lines()).server)
 
 
+def test_a_run_goes_on_under_its_own_name_or_not_at_all(federation: Callable[..., Any]) -> None:
+    f = federation("feddae", SECURE, nodes=3)
+    with pytest.raises(Died):
+        f.train(Deadly(InProcess(f.nodes), 9, before=True))
+    (f.folder / "server" / "run.json").unlink()
+    with pytest.raises(StateError, match="is gone and the folder holds a run"):
+        f.train()
+
+
 @pytest.mark.parametrize("kept", [0, 31, 33])
 def test_a_server_draws_no_keys_from_half_a_secret(federation: Callable[..., Any], kept: int) -> None:
     f = federation("feddae", SECURE, nodes=3)
