@@ -67,6 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # What is compiled, or read from a cache of compiled code, is no part of what clients cost.
     Running(config, made_up(100, options.items, options.each)).round()
     resource.setrlimit(resource.RLIMIT_DATA, (int(options.limit * 2**30),) * 2)
+    if options.folder:
+        options.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=options.folder) as place, Largest() as anonymous:
         folder = None if options.in_memory else Path(place) / "state"
         began = time.process_time()
