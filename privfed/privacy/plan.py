@@ -117,6 +117,13 @@ class PrivacyPlan(BaseModel):
         epsilon = tiers.largest if mechanism.get(EPSILON) is None else mechanism[EPSILON]
         return {**data, "tiers": tiers, "mechanism": {**mechanism, EPSILON: epsilon}}
 
+    # Below the others, so that it runs before them.
+    @model_validator(mode="before")
+    @classmethod
+    def _words_are_a_table(cls, data: Any) -> Any:
+        """A file may give the plan in the words of the command line."""
+        return _in_words(data) if isinstance(data, str) else data
+
     @model_validator(mode="after")
     def _tiers_fit(self) -> Self:
         if self.tiers is None:
@@ -160,9 +167,7 @@ class PrivacyPlan(BaseModel):
         Raises:
             PlanError: unknown name, unknown field or bad value, in one sentence.
         """
-        chosen = preset(name)
-        own: dict[str, Any] = {key: fields.pop(key) for key in _OF_THE_PLAN if key in fields}
-        return cls.from_dict({"mechanism": {**chosen, **fields}, **own})
+        return cls.from_dict(_table(name, fields))
 
     @classmethod
     def parse(cls, text: str) -> "PrivacyPlan":
@@ -176,22 +181,7 @@ class PrivacyPlan(BaseModel):
         Raises:
             PlanError: a word that is not `key=value`, or anything that `named` refuses.
         """
-        name, _, tail = text.strip().partition(":")
-        fields: dict[str, Any] = {}
-        for word in filter(None, (part.strip() for part in tail.split(","))):
-            key, equals, value = (piece.strip() for piece in word.partition("="))
-            if not (key and equals and value):
-                raise PlanError(f"privacy plan {text!r}: {word!r} is not of the form key=value")
-            *path, last = key.split(".", 1) if key.startswith("block_norms.") else key.split(".")
-            table = fields
-            for step in path:
-                table = table.setdefault(step, {})
-                if not isinstance(table, dict):
-                    raise PlanError(f"privacy plan {text!r}: {step} is given both as a value and as a table")
-            if last in table:
-                raise PlanError(f"privacy plan {text!r}: {key} is given twice")
-            table[last] = _value(value)
-        return cls.named(name.strip(), **fields)
+        return cls.from_dict(_in_words(text))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "PrivacyPlan":
@@ -272,6 +262,32 @@ class PrivacyPlan(BaseModel):
         if self.tiers is not None:
             parts.append(f"tiers-{_digest(self.tiers)}")
         return "-".join(parts).lower()
+
+
+def _table(name: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """The table of a plan by its preset name; what is the plan's own stands beside the mechanism."""
+    own = {key: fields.pop(key) for key in _OF_THE_PLAN if key in fields}
+    return {"mechanism": {**preset(name), **fields}, **own}
+
+
+def _in_words(text: str) -> dict[str, Any]:
+    """The table of a plan in its command-line form."""
+    name, _, tail = text.strip().partition(":")
+    fields: dict[str, Any] = {}
+    for word in filter(None, (part.strip() for part in tail.split(","))):
+        key, equals, value = (piece.strip() for piece in word.partition("="))
+        if not (key and equals and value):
+            raise PlanError(f"privacy plan {text!r}: {word!r} is not of the form key=value")
+        *path, last = key.split(".", 1) if key.startswith("block_norms.") else key.split(".")
+        table = fields
+        for step in path:
+            table = table.setdefault(step, {})
+            if not isinstance(table, dict):
+                raise PlanError(f"privacy plan {text!r}: {step} is given both as a value and as a table")
+        if last in table:
+            raise PlanError(f"privacy plan {text!r}: {key} is given twice")
+        table[last] = _value(value)
+    return _table(name.strip(), fields)
 
 
 def _decided(tiers: BudgetTiers, what: str) -> str:

@@ -38,6 +38,17 @@ def test_a_configuration_takes_words_and_tables_alike() -> None:
     assert ExperimentConfig.model_validate(config.model_dump(mode="json")) == config
 
 
+def test_a_configuration_takes_a_plan_in_words_and_as_a_table() -> None:
+    words = "central-gaussian:clip_norm=2,noise_multiplier=5,sampling.kind=poisson,sampling.rate=0.1,delta=1e-6"
+    plan = PrivacyPlan.parse(words)
+    assert configure(ExperimentConfig, {"privacy": words}).privacy == plan
+    assert configure(ExperimentConfig, {"privacy": plan.to_dict()}).privacy == plan
+    with pytest.raises(PlanError, match=r"privacy.*'clip_norm' is not of the form key=value"):
+        configure(ExperimentConfig, {"privacy": "clip:clip_norm"})
+    with pytest.raises(PlanError, match=r"privacy.*'clipp'.*did you mean.*clip"):
+        configure(ExperimentConfig, {"privacy": "clipp"})
+
+
 def test_an_audit_takes_them_too() -> None:
     none = PrivacyPlan.named("none")
     assert Variant.model_validate({"method": WORDS, "privacy": none}).method["gamma"] == 0.5
