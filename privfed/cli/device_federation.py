@@ -14,11 +14,8 @@ from privfed.cli.failures import CommandError
 from privfed.cli.screen import Screen
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from privfed.engines.nodes.devices.run import DeviceRun, DevicesResult
     from privfed.engines.nodes.http_transport import HttpTransport
-    from privfed.engines.nodes.node_data import NodeData
     from privfed.experiment.folder import DevicesRecord
     from privfed.setup.config import ExperimentConfig
 
@@ -103,6 +100,7 @@ def devices(
     from privfed.engines.nodes.devices.terms import device_epsilon
     from privfed.engines.nodes.http_transport import HttpTransport
     from privfed.engines.nodes.party import Party
+    from privfed.engines.nodes.party_data import catalogue_alone, read_catalogue
     from privfed.engines.simulation import TooFewClientsError
     from privfed.experiment.folder import CHARGES
 
@@ -110,11 +108,11 @@ def devices(
     require_devices(server)
     if out.is_file() or (out.is_dir() and any(out.iterdir())):
         raise CommandError(f"{out} is not empty: choose another --out")
-    frame = _described(items, server.federation.items)
+    frame = read_catalogue(items, server.federation.items)
     screen, people = Screen(as_json, quiet), server.federation.population
     config = _config(_settings(method, histories), epsilon, people, server.federation.corrupt, honest)
     out.mkdir(parents=True, exist_ok=True)
-    run = DeviceRun.prepare(config, catalogue_alone(frame, people), server, out / CHARGES)
+    run = DeviceRun.prepare(config, catalogue_alone(frame, people, "devices"), server, out / CHARGES)
     own = device_epsilon(run.queries, run.guard.plan.delta)
     tokens = tokens_of(party, people)
     with HttpTransport(tokens, port=port, origins=origins or ()) as transport:
@@ -178,36 +176,6 @@ def begun(run: "DeviceRun") -> "DevicesRecord":
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _described(path: Path, expected: int) -> "pd.DataFrame":
-    """Items of a file, indexed by id, as many as the federation says."""
-    import pandas as pd
-
-    from privfed.data.frames import describe
-
-    try:
-        frame = describe(pd.read_csv(path, dtype=str), "item", None, str(path)).frame
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise CommandError(f"{path} is no csv of items ({error}): give one with a column item") from error
-    if not frame.index.is_unique:
-        raise CommandError(f"{path} names the item {frame.index[frame.index.duplicated()][0]} twice: name it once")
-    if len(frame) != expected:
-        raise CommandError(f"{path} has {len(frame)} items, and the federation file {expected}: give its catalogue")
-    return frame
-
-
-def catalogue_alone(frame: "pd.DataFrame", people: int) -> "NodeData":
-    """A catalogue and nobody's history."""
-    import numpy as np
-
-    from privfed.data import Histories, Split, SplitSpec
-    from privfed.engines.nodes.node_data import NodeData
-
-    none = np.empty(0, np.int64)
-    nothing = Histories.from_pairs(none, none, people, len(frame))
-    described = frame.reset_index(drop=True) if len(frame.columns) else None
-    return NodeData(none, Split(SplitSpec(), nothing, nothing, nothing, people, "devices", item_info=described))
 
 
 def _settings(method: str, histories: str) -> dict[str, Any]:

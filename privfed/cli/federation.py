@@ -22,6 +22,12 @@ app = typer.Typer(
 Folder = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="The operator's, with federation.toml.", show_default=False)
 ]
+Items = Annotated[
+    Path,
+    typer.Option(
+        "--items", metavar="FILE", help="csv of the catalogue, in the order that all parties share.", show_default=False
+    ),
+]
 OperatorKey = Annotated[
     Path,
     typer.Option("--key", metavar="FILE", help="The operator's identity.key.", show_default=False),
@@ -136,6 +142,79 @@ def install(
     screen.document({"folder": str(party), "party": name, **_document(federation)})
     screen.result(f"{party} takes part in version {federation.version} as {name}")
     screen.explain("Start it again: a process keeps the version that it began with.")
+
+
+@app.command(epilog="Example: privfed federation users /srv/node --table sales.csv --items items.csv")
+def users(
+    party: Annotated[Path, typer.Argument(metavar="PARTY", help="Folder of the node.", show_default=False)],
+    *,
+    table: Annotated[
+        Path, typer.Option("--table", metavar="FILE", help="Its own users' interactions.", show_default=False)
+    ],
+    items: Items,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", metavar="WORD", help="Behaviour to recommend, where rows name several."),
+    ] = None,
+    user_column: options.UserColumn = None,
+    item_column: options.ItemColumn = None,
+    time_column: options.TimeColumn = None,
+    rating_column: options.RatingColumn = None,
+    behaviour_column: options.BehaviourColumn = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Write the users of an organisation, from its own table, into its node's folder.
+
+    Each gets a number that the federation file gives the organisation, and keeps it when the command is repeated with a
+    later table. Repeat it between runs, not during one.
+    """
+    from privfed.data import load
+    from privfed.engines.nodes import party_data
+    from privfed.engines.nodes.federation_file import SERVER_SEAT
+    from privfed.engines.nodes.party import Party
+
+    node, screen = Party.load(party), Screen(as_json, quiet)
+    federation, name = node.federation, node.federation.name_of(node.seat)
+    if node.seat in (SERVER_SEAT, federation.helper_seat):
+        raise CommandError(f"{party} is the {name}'s, which hosts nobody: name the folder of an organisation's node")
+    frame = party_data.read_catalogue(items, federation.items)
+    columns = options.columns(user_column, item_column, time_column, rating_column, behaviour_column)
+    own = load(table, columns=columns, progress=screen.note)
+    numbers = party_data.numbered(own.user_ids, federation.users(node.seat), party_data.read_numbers(party))
+    data = party_data.own_users(own, frame, numbers, federation, node.seat, target)
+    # Numbers first: whoever is in the data has one.
+    party_data.write_numbers(party, numbers)
+    data.save(party)
+    held = len(data.parts.train) + len(data.parts.valid) + len(data.parts.test)
+    screen.document({"folder": str(party), "organisation": name, "users": own.n_users, "interactions": held})
+    screen.result(f"{name} has {own.n_users:,} users of {len(data.users):,} numbers, and {held:,} interactions")
+    screen.explain(
+        f"Who has which number is in {party / party_data.NUMBERS}: keep it, and give it to nobody. Next: "
+        f"{party / 'node.toml'}, and start the node."
+    )
+
+
+@app.command(epilog="Example: privfed federation catalogue /srv/server --items items.csv --out /srv/catalogue")
+def catalogue(
+    party: Annotated[Path, typer.Argument(metavar="PARTY", help="Folder of the server.", show_default=False)],
+    *,
+    items: Items,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Where to write it: data of run.toml.", show_default=False)
+    ],
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Write what a server knows of the data, the list of items, for its runs; it is nobody's history."""
+    from privfed.engines.nodes.federation_file import read_federation
+    from privfed.engines.nodes.party_data import catalogue_alone, read_catalogue
+
+    federation, screen = read_federation(_with_federation(party)), Screen(as_json, quiet)
+    frame = read_catalogue(items, federation.items)
+    catalogue_alone(frame, federation.population, federation.name).save(out)
+    screen.document({"folder": str(out), "items": federation.items, "users": federation.population})
+    screen.result(f"{out} has {federation.items:,} items for a federation of {federation.population:,} users")
 
 
 app.command(epilog=device_federation.EXAMPLE)(device_federation.devices)

@@ -4,7 +4,10 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
+
+from privfed.engines.nodes.node_data import NodeData
 
 NAMES = ("alpha", "beta", "gamma", "delta")
 DRAFT = """# comments stay until a key is rotated
@@ -187,3 +190,109 @@ def test_keys_signatures_and_verification_need_no_torch(heavy_of: Callable, shop
     assert "torch" not in heavy_of("federation", "verify", operator)
     assert "torch" not in heavy_of("federation", "revoke", operator, "delta", "--key", key)
     assert "torch" not in heavy_of("federation", "sign", operator, "--key", key)
+
+
+@pytest.fixture
+def items(tmp_path: Path) -> Path:
+    """A catalogue of 50 items with titles, in an order of its own."""
+    path = tmp_path / "items.csv"
+    path.write_text("item,title\n" + "".join(f"i{(7 * number) % 50},Film {number}\n" for number in range(50)))
+    return path
+
+
+def sales(path: Path, users: range, each: int = 4) -> Path:
+    """A table in which user u has `each` items, the first of them i(u mod 50), newest last."""
+    rows = [f"u{user},i{(user + step) % 50},{step}\n" for user in users for step in range(each)]
+    path.write_text("user,item,timestamp\n" + "".join(rows))
+    return path
+
+
+@pytest.fixture
+def node(cli: Callable, shops: Path) -> Path:
+    """The folder of beta, who hosts users 100 to 199."""
+    cli("federation", "install", shops / "operator", shops / "beta", "--operator", shops / "operator" / "operator.pub")
+    return shops / "beta"
+
+
+def test_an_organisation_writes_its_users_from_its_own_table(
+    cli: Callable, node: Path, items: Path, tmp_path: Path
+) -> None:
+    table = sales(tmp_path / "sales.csv", range(500, 560))
+    said = cli("federation", "users", node, "--table", table, "--items", items, "--json").document
+    assert said == {"folder": str(node), "organisation": "beta", "users": 60, "interactions": 240}
+    data = NodeData.load(node)
+    assert (data.population, data.items, data.users.tolist()) == (400, 50, [*range(100, 200)])
+    order = pd.read_csv(items)["item"].tolist()
+    numbers = pd.read_csv(node / "numbers.csv").set_index("user")["number"]
+    assert sorted(numbers) == [*range(100, 160)]
+    for user, number in numbers.items():
+        first = int(str(user)[1:])
+        parts = (data.parts.train, data.parts.valid, data.parts.test)
+        own = [order[item] for part in parts for item in part.items[part.indptr[number] : part.indptr[number + 1]]]
+        assert own == [f"i{(first + step) % 50}" for step in range(4)]
+    assert stat.S_IMODE((node / "numbers.csv").stat().st_mode) == 0o600
+    assert data.parts.train.counts[:100].sum() == data.parts.train.counts[160:].sum() == 0
+
+
+def test_users_keep_their_numbers_and_nobody_gets_one_that_was_anothers(
+    cli: Callable, refused: Callable, node: Path, items: Path, tmp_path: Path
+) -> None:
+    write = lambda users: ("federation", "users", node, "--table", sales(tmp_path / "s.csv", users), "--items", items)  # noqa: E731
+    cli(*write(range(20, 60)))
+    before = pd.read_csv(node / "numbers.csv").set_index("user")["number"].to_dict()
+    cli(*write(range(40, 80)))
+    after = pd.read_csv(node / "numbers.csv").set_index("user")["number"].to_dict()
+    assert {user: after[user] for user in before} == before
+    assert sorted(after.values()) == [*range(100, 160)]
+    train = NodeData.load(node).parts.train.counts
+    assert all(train[after[f"u{user}"]] == 0 for user in range(20, 40))
+    assert all(train[after[f"u{user}"]] == 2 for user in range(40, 80))
+    said = refused(*write(range(200, 250)))
+    assert "110 users were given, those who left included, and the federation file has 100 numbers" in said
+    assert pd.read_csv(node / "numbers.csv").set_index("user")["number"].to_dict() == after
+
+
+def test_what_does_not_fit_the_federation_is_refused(
+    cli: Callable, refused: Callable, node: Path, items: Path, tmp_path: Path
+) -> None:
+    table = sales(tmp_path / "sales.csv", range(10))
+    short = tmp_path / "short.csv"
+    short.write_text("item\n" + "".join(f"i{number}\n" for number in range(49)))
+    assert "has 49 items, and the federation file 50" in refused(
+        "federation", "users", node, "--table", table, "--items", short
+    )
+    foreign = tmp_path / "foreign.csv"
+    foreign.write_text(table.read_text() + "u3,tea,9\n")
+    said = refused("federation", "users", node, "--table", foreign, "--items", items)
+    assert "the item 'tea', which the catalogue has not" in said
+    assert not (node / "users.pfn").exists()
+    for content, reason in (
+        ("user,number\nu1,300\n", "the number 300, which the federation file does not give"),
+        ("user,number\nu1,100\nu2,100\n", "two users one number"),
+        ("user,number\nu1,100\nu1,101\n", "one user two"),
+        ("who\nu1\n", "does not say who has which number"),
+    ):
+        (node / "numbers.csv").write_text(content)
+        assert reason in refused("federation", "users", node, "--table", table, "--items", items)
+    cli(
+        "federation",
+        "install",
+        tmp_path / "operator",
+        tmp_path / "server",
+        "--operator",
+        tmp_path / "operator" / "operator.pub",
+    )
+    said = refused("federation", "users", tmp_path / "server", "--table", table, "--items", items)
+    assert "is the server's, which hosts nobody" in said
+
+
+def test_a_server_writes_the_catalogue_and_nobodys_history(
+    cli: Callable, shops: Path, items: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "catalogue"
+    said = cli("federation", "catalogue", shops / "operator", "--items", items, "--out", out).out
+    assert "50 items for a federation of 400 users" in said
+    data = NodeData.load(out)
+    assert (data.population, data.items, len(data.users), len(data.parts.train)) == (400, 50, 0, 0)
+    assert data.parts.item_info is not None
+    assert data.parts.item_info["title"].tolist()[:2] == ["Film 0", "Film 1"]
