@@ -81,7 +81,7 @@ def numbered(ids: pd.Index, users: Int64[np.ndarray, " users"], known: Mapping[s
 
 
 def own_users(
-    own: Interactions,
+    interactions: Interactions,
     frame: pd.DataFrame,
     numbers: Mapping[str, int],
     federation: FederationFile,
@@ -91,7 +91,7 @@ def own_users(
     """The users of an organisation, at their numbers in the federation; whoever is not in its table has no history.
 
     Args:
-        own: its table.
+        interactions: its table.
         frame: the catalogue.
         numbers: of its users, by id.
         federation: that it takes part in.
@@ -102,17 +102,18 @@ def own_users(
         NodesError: the table has an item that the catalogue has not.
         DataError: the table cannot be split.
     """
-    items = pd.Index(frame.index.astype(str)).get_indexer(own.item_ids.astype(str))
+    items = pd.Index(frame.index.astype(str)).get_indexer(interactions.item_ids.astype(str))
     if (items < 0).any():
+        unknown = interactions.item_ids[items < 0][0]
         raise NodesError(
-            f"{own.name} has the item {own.item_ids[items < 0][0]!r}, which the catalogue has not: leave its rows out, "
-            "or have it added to the catalogue of all parties"
+            f"{interactions.name} has the item {unknown!r}, which the catalogue has not: leave its rows out, or have it "
+            "added to the catalogue of all parties"
         )
-    place = np.array([numbers[one] for one in own.user_ids.astype(str)], np.int64)
+    place = np.array([numbers[one] for one in interactions.user_ids.astype(str)], np.int64)
     everybody = replace(
-        own,
-        user=place[own.user],
-        item=items[own.item].astype(np.int64),
+        interactions,
+        user=place[interactions.user],
+        item=items[interactions.item].astype(np.int64),
         user_ids=pd.RangeIndex(federation.population),
         item_ids=frame.index,
         attributes=None,
