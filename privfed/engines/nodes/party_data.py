@@ -106,8 +106,8 @@ def own_users(
     if (items < 0).any():
         unknown = interactions.item_ids[items < 0][0]
         raise NodesError(
-            f"{interactions.name} has the item {unknown!r}, which the catalogue has not: leave its rows out, or have it "
-            "added to the catalogue of all parties"
+            f"{interactions.name} has the item {unknown!r}, which the catalogue has not: leave its rows out, or have "
+            "it added to the catalogue of all parties"
         )
     place = np.array([numbers[one] for one in interactions.user_ids.astype(str)], np.int64)
     everybody = replace(
