@@ -178,7 +178,10 @@ def _train(grid: Grid, federation: FederationConfig, monitor: ServerMonitor) -> 
         raise TooFewNodesError(
             f"every round was aborted, so nothing was trained: {escape(reasons or 'no node gave a reason')}"
         )
-    for note in [*trained.notices, *([about_metrics(private=private)] if trained.history else [])]:
+    measured = [about_metrics(private=private)] if trained.history else []
+    if not private and not federation.parts:
+        measured = ["no quality was measured: set evaluation.private = true, or parts, which no epsilon covers"]
+    for note in [*trained.notices, *measured]:
         _log.info("note: %s", note)
     _log.info("done: epsilon %.3f at delta %g", trained.guarantee.epsilon, trained.guarantee.delta)
     return trained

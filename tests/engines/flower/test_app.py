@@ -122,6 +122,14 @@ def test_a_run_over_the_grid_comes_to_the_bits_of_the_simulation(superlink, node
     assert len(result["nodes"]) == 3
 
 
+def test_a_run_that_measures_nothing_says_so(superlink, nodes, tmp_path, capfd):
+    app = client_app()
+    grid = superlink({name: lambda m, name=name: app(m, context(folder=str(nodes[0] / name))) for name in NAMES})
+    federation = FederationConfig(experiment=config(), data=nodes[0] / "server", folder=tmp_path / "run", seeded=True)
+    assert not train_over(grid, federation).history
+    assert "no quality was measured: set evaluation.private = true, or parts" in capfd.readouterr().out
+
+
 def test_a_policy_that_forbids_the_run_ends_it_with_the_nodes_sentence(superlink, nodes, tmp_path):
     folder, _ = nodes
     strict = tmp_path / "strict"
