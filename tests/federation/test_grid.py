@@ -65,6 +65,14 @@ def test_the_widening_is_small_where_anybody_would_run_it():
         assert 1 < NoisedSum(1.0, 5.0, coordinates, summands).widening < 1.0006
 
 
+@pytest.mark.parametrize("summands", [2, 6040, 10**6, 2**24])
+def test_noise_covers_what_float64_loses_of_a_sum_of_many_vectors(summands):
+    """Each of n additions errs by up to 2^-53 of a sum of up to n norms, with a user and without one."""
+    noised = NoisedSum(clip_norm=2.0, deviation=3.0, coordinates=1, summands=summands)
+    lost = 2 * (summands - 1) * 2.0**-53 * summands
+    assert noised.grid().ratio * noised.grid().step >= 3.0 * (1 + lost)
+
+
 def test_a_release_has_no_signed_zero():
     values = torch.tensor([-1e-9, 1e-9, -0.0, 0.0, -0.3], dtype=torch.float64)
     out = released(values.clone(), torch.zeros(5, dtype=torch.float64), device_grid(2.0**20))

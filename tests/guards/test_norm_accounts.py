@@ -47,6 +47,15 @@ def test_a_device_stops_when_its_norm_of_the_year_is_spent(plan):
     assert (spent >= total - 1e-12).all()
 
 
+def test_what_leaves_is_counted_at_no_less_than_its_length_in_float32():
+    """Scaling rounds every number, half of the vectors up: over a year that adds up to more than was counted."""
+    torch.manual_seed(0)
+    guard = ClientGuard(CENTRAL, STREAMS)
+    realised = sent(guard, [3.0] * 300, 0).square()
+    assert (guard.accounts.spent["block"] >= realised).all()
+    assert (guard.accounts.spent["block"] <= 1).all()
+
+
 def test_a_query_that_is_made_again_is_counted_once_and_the_next_is_not():
     torch.manual_seed(0)
     guard = ClientGuard(CENTRAL, STREAMS)
