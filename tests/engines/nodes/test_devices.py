@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 import torch
 
-from privfed.cli.device_federation import catalogue_alone
 from privfed.engines.nodes.devices import messages
 from privfed.engines.nodes.devices.device_federation import DeviceFederation
 from privfed.engines.nodes.devices.run import DeviceRun
@@ -19,6 +18,7 @@ from privfed.engines.nodes.devices.terms import DeviceQuery, announced_terms
 from privfed.engines.nodes.errors import MessageError, NodesError
 from privfed.engines.nodes.federation_file import FederationFile, Organisation
 from privfed.engines.nodes.party import Party
+from privfed.engines.nodes.party_data import catalogue_alone
 from privfed.engines.simulation import TooFewClientsError
 from privfed.federation import FederationError, Message, Streams
 from privfed.guards import ServerGuard
@@ -184,7 +184,7 @@ def test_a_run_of_popularity_counts_once_and_sends_devices_nothing_of_the_server
     plan = PrivacyPlan(mechanism=MECHANISM.model_copy(update={"clip_norm": 4.0}), delta=1e-3)
     config = ExperimentConfig(data="devices", method={"name": "popularity"}, rounds=1, privacy=plan)
     frame = pd.DataFrame(index=pd.Index([f"i{n}" for n in range(ITEMS)], name="item"))
-    run = DeviceRun.prepare(config, catalogue_alone(frame, PEOPLE), people.server, tmp_path / "ledger.jsonl")
+    run = DeviceRun.prepare(config, catalogue_alone(frame, PEOPLE, "devices"), people.server, tmp_path / "ledger.jsonl")
     (query,) = run.queries
     assert (query.step, query.code.length) == ("count", ITEMS)
     asked = list[bytes]()
@@ -206,7 +206,7 @@ def test_a_plan_of_exact_sums_is_refused_before_anybody_is_asked(people: People,
     plan = PrivacyPlan(mechanism=SecureSum(clip_norm=1.0), delta=1e-3)
     config = ExperimentConfig(data="devices", method={"name": "popularity"}, rounds=1, privacy=plan)
     frame = pd.DataFrame(index=pd.Index([f"i{n}" for n in range(ITEMS)], name="item"))
-    run = DeviceRun.prepare(config, catalogue_alone(frame, PEOPLE), people.server, tmp_path / "ledger.jsonl")
+    run = DeviceRun.prepare(config, catalogue_alone(frame, PEOPLE, "devices"), people.server, tmp_path / "ledger.jsonl")
     with pytest.raises(NodesError, match=r"adds no shares of noise.*choose distributed-gaussian"):
         run.train(people, 1.0)
 
