@@ -181,14 +181,20 @@ def users(
     frame = party_data.read_catalogue(items, federation.items)
     columns = options.columns(user_column, item_column, time_column, rating_column, behaviour_column)
     own = load(table, columns=columns, progress=screen.note)
-    numbers = party_data.numbered(own.user_ids, federation.users(node.seat), party_data.read_numbers(party))
+    known = party_data.read_numbers(party)
+    numbers = party_data.numbered(own.user_ids, federation.users(node.seat), known)
+    new = len(numbers) - len(known)
     data = party_data.own_users(own, frame, numbers, federation, node.seat, target)
     # Numbers first: whoever is in the data has one.
     party_data.write_numbers(party, numbers)
     data.save(party)
     held = len(data.parts.train) + len(data.parts.valid) + len(data.parts.test)
-    screen.document({"folder": str(party), "organisation": name, "users": own.n_users, "interactions": held})
-    screen.result(f"{name} has {own.n_users:,} users of {len(data.users):,} numbers, and {held:,} interactions")
+    counts = {"users": own.n_users, "new": new, "interactions": held}
+    screen.document({"folder": str(party), "organisation": name, **counts})
+    screen.result(
+        f"{name} has {own.n_users:,} users ({new:,} of them new) for {len(data.users):,} numbers, and {held:,} "
+        "interactions"
+    )
     screen.explain(
         f"Who has which number is in {party / party_data.NUMBERS}: keep it, and give it to nobody. Next: "
         f"{party / 'node.toml'}, and start the node."

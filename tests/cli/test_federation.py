@@ -219,7 +219,7 @@ def test_an_organisation_writes_its_users_from_its_own_table(
 ) -> None:
     table = sales(tmp_path / "sales.csv", range(500, 560))
     said = cli("federation", "users", node, "--table", table, "--items", items, "--json").document
-    assert said == {"folder": str(node), "organisation": "beta", "users": 60, "interactions": 240}
+    assert said == {"folder": str(node), "organisation": "beta", "users": 60, "new": 60, "interactions": 240}
     data = NodeData.load(node)
     assert (data.population, data.items, data.users.tolist()) == (400, 50, [*range(100, 200)])
     order = pd.read_csv(items)["item"].tolist()
@@ -237,10 +237,12 @@ def test_an_organisation_writes_its_users_from_its_own_table(
 def test_users_keep_their_numbers_and_nobody_gets_one_that_was_anothers(
     cli: Callable, refused: Callable, node: Path, items: Path, tmp_path: Path
 ) -> None:
-    write = lambda users: ("federation", "users", node, "--table", sales(tmp_path / "s.csv", users), "--items", items)  # noqa: E731
+    def write(users: range) -> tuple[object, ...]:
+        return "federation", "users", node, "--table", sales(tmp_path / "s.csv", users), "--items", items
+
     cli(*write(range(20, 60)))
     before = pd.read_csv(node / "numbers.csv").set_index("user")["number"].to_dict()
-    cli(*write(range(40, 80)))
+    assert "40 users (20 of them new) for 100 numbers" in cli(*write(range(40, 80))).out
     after = pd.read_csv(node / "numbers.csv").set_index("user")["number"].to_dict()
     assert {user: after[user] for user in before} == before
     assert sorted(after.values()) == [*range(100, 160)]
